@@ -1,0 +1,17 @@
+module github.com/narad-mq/narad/e2e
+
+go 1.26.0
+
+require github.com/narad-mq/narad/libs v0.0.0
+
+require github.com/narad-mq/narad/libs/client v0.0.0
+
+require (
+	github.com/klauspost/compress v1.20.4 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
+)
+
+replace github.com/narad-mq/narad/libs => ../libs
+
+replace github.com/narad-mq/narad/libs/client => ../libs/client

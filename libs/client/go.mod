@@ -1,0 +1,4 @@
+module github.com/narad-mq/narad/libs/client
+
+go 1.26.0
+

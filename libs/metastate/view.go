@@ -1,0 +1,60 @@
+package metastate
+
+import (
+	"errors"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// ErrUnavailable is what both assignment reads answer until the ownership latch
+// is set: until the replica has been caught up once since this start and has
+// applied its own registration of this start. Every caller treats it as
+// transient: it holds back, answers 503 or skips a pass, and never decides
+// ownership from elsewhere.
+var ErrUnavailable = errors.New("assignments unavailable: this replica has not caught up since its start")
+
+// ErrNoTopic is the answer for a name that the replica does not know.
+var ErrNoTopic = errors.New("no such topic")
+
+// Partitions is the immutable assignment table of one life of a topic.
+type Partitions struct {
+	Incarnation topic.Incarnation
+	List        []topic.Assignment // index = partition
+}
+
+// MemberTable is the immutable table of members. It is replaced when a member
+// registers, dies, revives, drains or goes; not by a heartbeat.
+type MemberTable struct {
+	ByID map[string]*topic.Member
+}
+
+// View is a node's local metastore replica as its role reads it. Reads are
+// local, never block on the network, and cost about one atomic load and one map
+// look-up for what was read before. Values are immutable. Safe for concurrent use.
+type View interface {
+	// Topic returns the record of a name, or ErrNoTopic. It is not gated by the
+	// latch: a replica that lags may show an ended life.
+	Topic(name string) (*topic.Topic, error)
+	// Assignments returns the partitions of a name, ErrNoTopic or ErrUnavailable.
+	// A caller compares Incarnation with the one that it acts for.
+	Assignments(name string) (*Partitions, error)
+	// AssignmentsOf returns every partition that has a replica on node, or ErrUnavailable.
+	AssignmentsOf(node string) ([]topic.Assignment, error)
+	// Topics lists at most limit records by name, those with the prefix, after
+	// the name `after` ("" from the start).
+	Topics(prefix, after string, limit int) ([]*topic.Topic, error)
+	// Members returns the current member table.
+	Members() *MemberTable
+	// Ended tells whether the replica remembers the end of this incarnation.
+	Ended(id topic.Incarnation) bool
+	// ClusterID is "" until it was applied.
+	ClusterID() string
+	// Changed returns a channel that is closed at the next change of topics,
+	// assignments, members (not heartbeats) or the latch. Take it before
+	// reading, so that no change falls between.
+	Changed() <-chan struct{}
+	// CaughtUpOnce tells whether the replica was caught up once since this start.
+	CaughtUpOnce() bool
+	// Latched tells whether the ownership latch is set.
+	Latched() bool
+}

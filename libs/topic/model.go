@@ -1,0 +1,76 @@
+package topic
+
+// Topic is the metastore's record of one life of a name. Values are immutable
+// once published; a change is a new value with the next Version.
+type Topic struct {
+	Name        string      `json:"name"`
+	Incarnation Incarnation `json:"incarnation"`
+	Version     uint64      `json:"version"`       // grows by one with each change
+	CreatedAtMS int64       `json:"created_at_ms"` // Unix milliseconds, the proposer's clock
+	Config
+}
+
+// Replica is one copy that may count toward a partition's majority: a node
+// *and* the disk on which the copy was placed. A node that comes back with
+// another disk is not this replica.
+type Replica struct {
+	Node   string `json:"node"`
+	DiskID ID64   `json:"disk_id"`
+	CopyID ID64   `json:"copy_id,omitzero"` // of the directory, once opened and recorded
+}
+
+// Assignment is the metastore's record of one partition.
+type Assignment struct {
+	Ref
+	Replicas      []Replica `json:"replicas"`
+	Leader        string    `json:"leader"` // node id; empty: none
+	LeaderEpoch   Epoch     `json:"leader_epoch"`
+	ConfigVersion uint64    `json:"config_version"`
+}
+
+// ReplicaOn returns the replica that lives on node, if any.
+func (a *Assignment) ReplicaOn(node string) (Replica, bool) {
+	for _, r := range a.Replicas {
+		if r.Node == node {
+			return r, true
+		}
+	}
+	return Replica{}, false
+}
+
+// MemberRole is the program that a member runs.
+type MemberRole string
+
+// The three roles that register.
+const (
+	RoleVoter   MemberRole = "metastore-voter"
+	RoleStorage MemberRole = "storage-node"
+	RoleGateway MemberRole = "ingress-gateway"
+)
+
+// MemberStatus is the controller's verdict.
+type MemberStatus string
+
+// The two verdicts.
+const (
+	StatusAlive MemberStatus = "alive"
+	StatusDead  MemberStatus = "dead"
+)
+
+// Member is the metastore's record of one registered process.
+type Member struct {
+	ID              string       `json:"id"`
+	Role            MemberRole   `json:"role"`
+	Status          MemberStatus `json:"status"`
+	Draining        bool         `json:"draining"`
+	DiskID          ID64         `json:"disk_id"`
+	BootNonce       ID64         `json:"boot_nonce"` // of the process start that registered last
+	RPCAddr         string       `json:"rpc_addr"`
+	RaftAddr        string       `json:"raft_addr"`
+	Zone            string       `json:"zone,omitempty"`
+	Release         string       `json:"release"`
+	NewestEntryType uint8        `json:"newest_entry_type"`
+	HeartbeatMS     int64        `json:"heartbeat_ms"` // leader's wall clock at the last stamp
+	WALBacklog      int64        `json:"wal_backlog"`  // gateways, as of the last stamp
+	DiskUsedPercent int          `json:"disk_used_percent"`
+}
