@@ -1,0 +1,111 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// AnyPartition is the partition of a request that pins none.
+const AnyPartition int32 = -1
+
+// Topics is the metadata side of the API. Refusals are *problem.Problem.
+type Topics interface {
+	// Resolve returns the live record of a name: from the local replica, or, when
+	// that does not know it, by one bounded question to the leader. Errors:
+	// topic_not_found, no_metastore_leader, not_ready (before the first catch-up).
+	Resolve(ctx context.Context, name string) (*topic.Topic, error)
+	// List reads the local replica: at most limit records by name.
+	List(prefix, after string, limit int) ([]*topic.Topic, error)
+	// Create, Update and Delete answer after this gateway's own replica shows the
+	// change (at most 2 s after the commit).
+	Create(ctx context.Context, name string, c topic.Config) (*topic.Topic, error)
+	Update(ctx context.Context, t *topic.Topic, c topic.Config) (*topic.Topic, error)
+	// Delete ends the life t; version 0 does not compare it.
+	Delete(ctx context.Context, t *topic.Topic, version uint64) error
+}
+
+// Produced is one message to accept.
+type Produced struct {
+	Pin     int32 // partition that the client named, or AnyPartition
+	Message record.Message
+}
+
+// Producer makes messages durable in the ingress WAL. It copies what it keeps:
+// the caller may reuse all memory when the call has returned.
+type Producer interface {
+	// Accept makes all messages durable or none, in order, and returns the id of
+	// the first. Refusals: not_ready, draining, overloaded, disk_full,
+	// topic_backlog_full, wal_unavailable (applied no or unknown).
+	Accept(ctx context.Context, t *topic.Topic, msgs []Produced) (firstID string, err error)
+	// CanAccept is nil while Accept would try: what /readyz/accept shows.
+	CanAccept() error
+}
+
+// ConsumeRequest is one consume call. A nil Gone means that the caller cannot tell.
+type ConsumeRequest struct {
+	Topic        *topic.Topic
+	Partition    int32         // or AnyPartition
+	Wait         time.Duration // 0: answer from what is there now
+	Max          int
+	MaxBytes     int
+	VisibilityMS int64       // 0: the topic's
+	Gone         func() bool // whether the client has closed its connection; cheap
+}
+
+// ConsumeResult holds leased records; none means that the wait is over.
+type ConsumeResult struct {
+	Deliveries  []nodeapi.Delivery
+	Unavailable int // partitions that could not be asked
+}
+
+// Consumer leases, settles and reads. Refusals are *problem.Problem.
+type Consumer interface {
+	// Consume returns within Wait + 0.5 s, whatever is down, and within 1 s of
+	// ctx's end or of the topic's (topic_not_found). Errors besides:
+	// too_many_requests, partition_unavailable (none could be asked), not_ready.
+	Consume(ctx context.Context, req *ConsumeRequest) (*ConsumeResult, error)
+	// Release gives leases back whose answer could not be written. It does not wait.
+	Release(t *topic.Topic, ds []nodeapi.Delivery)
+	// Settle settles leases, one status each, in order. ops carry Ref, Kind, Offset, Epoch, Nonce, ArgMS.
+	Settle(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp) ([]nodeapi.SettleStatus, error)
+	// Read is replay of one partition; req's Target is filled in by the callee.
+	Read(ctx context.Context, t *topic.Topic, partition int32, req nodeapi.ReadRequest) (*nodeapi.ReadResult, error)
+	// Details asks the leaders of all partitions, at most 2 s; a row per partition.
+	Details(ctx context.Context, t *topic.Topic) ([]PartitionRow, error)
+}
+
+// PartitionRow is a partition of GET /v1/topics/{t}. Details is nil when the
+// leader did not answer.
+type PartitionRow struct {
+	Index         int32
+	Status        string // ok, no_leader, unavailable, lost
+	Leader        string // "": none
+	Epoch         topic.Epoch
+	ConfigVersion uint64
+	Details       *nodeapi.PartitionDetails
+}
+
+// Cluster answers the cluster reads.
+type Cluster interface {
+	// Members is from the local replica, with the leader's heartbeat ages where it could be asked.
+	Members(ctx context.Context) (*MembersView, error)
+	// Quorum asks the leader; with none, it answers what this gateway sees.
+	Quorum(ctx context.Context) (*metaapi.QuorumResult, error)
+}
+
+// MembersView is the member table with what only the leader measures.
+type MembersView struct {
+	ClusterID  string
+	LeaderID   string // "": none known
+	AsOf       time.Time
+	Stale      bool // the leader could not be asked: no ages
+	Members    []topic.Member
+	AgesMS     map[string]int64 // by member id
+	LedBy      map[string]int   // partitions led, by storage node
+	ReplicasOn map[string]int   // replicas, by storage node
+}

@@ -1,0 +1,2 @@
+// Package api is the client-facing HTTP API as handlers that know no server.
+package api
