@@ -1,0 +1,194 @@
+package proc
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"gopkg.in/yaml.v3"
+)
+
+// Common are the settings that the three daemons share (contract.md, "Programs").
+type Common struct {
+	NodeID     string
+	DataDir    string
+	RPCAddr    string   // listen address of the node RPC plane
+	RaftAddr   string   // listen address of the Raft plane
+	GossipAddr string   // accepted, not used yet
+	OpsAddr    string   // listen address of the operator port
+	Advertise  string   // host that others dial
+	Join       []string // RPC addresses of voters
+	NATSURL    string   // accepted, not used yet
+	Zone       string
+	Insecure   bool
+	LogLevel   string
+	LogFormat  string
+}
+
+// MaxNodeIDLength keeps node ids short enough for file names, labels and logs.
+const MaxNodeIDLength = 63
+
+// maxConfigFileBytes bounds the --config file: settings, not data.
+const maxConfigFileBytes = 1 << 20
+
+var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+
+// EnvVar is the environment variable of a flag.
+func EnvVar(flag string) []string {
+	return []string{"NARAD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+}
+
+func stringFlag(name, value, usage string) cli.Flag {
+	return &cli.StringFlag{Name: name, Value: value, Usage: usage, EnvVars: EnvVar(name)}
+}
+
+// CommonFlags declares the settings of Common.
+func CommonFlags() []cli.Flag {
+	return []cli.Flag{
+		stringFlag("config", "", "YAML `file` with the same names as the flags"),
+		stringFlag("node-id", "", "this node's `id` in the cluster (default: the host name)"),
+		stringFlag("data-dir", "", "`directory` of everything that this node keeps"),
+		stringFlag("rpc-addr", ":7944", "listen `address` of the node RPC plane"),
+		stringFlag("raft-addr", ":7943", "listen `address` of the Raft plane"),
+		stringFlag("gossip-addr", ":7946", "listen `address` of gossip; empty: none (accepted, not used in this release)"),
+		stringFlag("ops-addr", ":7941", "listen `address` of the operator port"),
+		stringFlag("advertise", "", "`host` that other nodes dial (default: the host name)"),
+		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
+		stringFlag("nats-url", "", "`URL` of a NATS server; empty: no bus (accepted, not used in this release)"),
+		stringFlag("zone", "", "failure `zone` of this node"),
+		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; required while there is no TLS", EnvVars: EnvVar("insecure")},
+		stringFlag("tls-cert", "", "certificate `file` (not in this release)"),
+		stringFlag("tls-key", "", "key `file` (not in this release)"),
+		stringFlag("tls-ca", "", "CA `file` (not in this release)"),
+		stringFlag("cluster-secret-file", "", "`file` with the gossip key (accepted, not used in this release)"),
+		stringFlag("log-level", "info", "`level`: debug, info, warn or error"),
+		stringFlag("log-format", "text", "`format`: text or json"),
+	}
+}
+
+// applyFile sets from the --config file what neither a flag nor the environment set.
+func applyFile(c *cli.Context) error {
+	path := c.String("config")
+	if path == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return Usagef("--config: %v", err)
+	}
+	if len(raw) > maxConfigFileBytes {
+		return Usagef("--config %s: larger than %d bytes", path, maxConfigFileBytes)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(raw, &values); err != nil {
+		return Usagef("--config %s: %v", path, err)
+	}
+	known := map[string]bool{}
+	for _, f := range c.App.Flags {
+		for _, name := range f.Names() {
+			known[name] = true
+		}
+	}
+	for name, value := range values {
+		if !known[name] || name == "config" || name == "help" || name == "version" {
+			return Usagef("--config %s: unknown key %q", path, name)
+		}
+		if c.IsSet(name) {
+			continue
+		}
+		if err := setFromFile(c, name, value); err != nil {
+			return Usagef("--config %s: %s: %v", path, name, err)
+		}
+	}
+	return nil
+}
+
+func setFromFile(c *cli.Context, name string, value any) error {
+	switch v := value.(type) {
+	case []any:
+		for _, item := range v {
+			if err := c.Set(name, fmt.Sprint(item)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case map[string]any, nil:
+		return fmt.Errorf("want a plain value or a list")
+	default:
+		return c.Set(name, fmt.Sprint(v))
+	}
+}
+
+func readCommon(c *cli.Context) (Common, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return Common{}, fmt.Errorf("read the host name: %w", err)
+	}
+	orHost := func(s string) string {
+		if s == "" {
+			return host
+		}
+		return s
+	}
+	k := Common{
+		NodeID: orHost(c.String("node-id")), DataDir: c.String("data-dir"),
+		RPCAddr: c.String("rpc-addr"), RaftAddr: c.String("raft-addr"), GossipAddr: c.String("gossip-addr"),
+		OpsAddr: c.String("ops-addr"), Advertise: orHost(c.String("advertise")), Join: c.StringSlice("join"),
+		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
+		LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
+	}
+	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
+		if c.String(name) != "" {
+			return Common{}, Usagef("--%s: TLS between nodes is not in this release; use --insecure on a network of your own", name)
+		}
+	}
+	return k, k.validate()
+}
+
+func (k Common) validate() error {
+	switch {
+	case !k.Insecure:
+		return Usagef("TLS between nodes is not in this release: give --insecure to speak plaintext on a network of your own")
+	case len(k.NodeID) > MaxNodeIDLength || !nodeIDPattern.MatchString(k.NodeID):
+		return Usagef("--node-id %q: 1 to %d of A-Z a-z 0-9 . _ -, with a letter or digit at both ends", k.NodeID, MaxNodeIDLength)
+	case k.DataDir == "":
+		return Usagef("--data-dir is required")
+	}
+	for _, a := range []struct{ flag, addr string }{{"rpc-addr", k.RPCAddr}, {"raft-addr", k.RaftAddr}, {"ops-addr", k.OpsAddr}} {
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			return Usagef("--%s %q: want host:port or :port", a.flag, a.addr)
+		}
+	}
+	for _, a := range k.Join {
+		if err := ValidateHostPort(a); err != nil {
+			return Usagef("--join %q: %v", a, err)
+		}
+	}
+	return nil
+}
+
+// ValidateHostPort accepts host:port with a host and a port of 1..65535.
+func ValidateHostPort(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return fmt.Errorf("want host:port")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("want a port of 1 to 65535")
+	}
+	return nil
+}
+
+// AdvertiseAddr is what others dial for a listener bound at addr: the
+// advertised host with the port that was bound.
+func AdvertiseAddr(host string, bound net.Addr) string {
+	_, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return bound.String()
+	}
+	return net.JoinHostPort(host, port)
+}

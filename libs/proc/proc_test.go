@@ -1,0 +1,119 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// start runs a program whose Run records what it was given.
+func start(t *testing.T, args ...string) (got Common, limit int, status int, stderr string) {
+	t.Helper()
+	var buf bytes.Buffer
+	p := Program{
+		Name: "prog", Flags: []cli.Flag{&cli.IntFlag{Name: "limit", Value: 5, EnvVars: EnvVar("limit")}},
+		Run: func(_ context.Context, c *cli.Context, k Common, _ *slog.Logger) error {
+			got, limit = k, c.Int("limit")
+			return nil
+		},
+	}
+	status = run(p, append([]string{"prog"}, args...), &buf)
+	return got, limit, status, buf.String()
+}
+
+func TestPrecedenceFileEnvFlag(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	content := "node-id: from-file\nzone: from-file\nlimit: 7\ninsecure: true\njoin: [a:1, b:2]\ndata-dir: /x\n"
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NARAD_ZONE", "from-env")
+	t.Setenv("NARAD_NODE_ID", "from-env")
+	t.Setenv("NARAD_SERVICE_PORT", "7942") // Kubernetes injects such: ignored
+	got, limit, status, stderr := start(t, "--config", file, "--node-id", "from-flag")
+	if status != 0 {
+		t.Fatal(stderr)
+	}
+	if got.NodeID != "from-flag" || got.Zone != "from-env" || limit != 7 || !slices.Equal(got.Join, []string{"a:1", "b:2"}) || got.DataDir != "/x" {
+		t.Errorf("got %+v, limit %d", got, limit)
+	}
+}
+
+func TestRefusesToStart(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(bad, []byte("no-such-key: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok := []string{"--insecure", "--data-dir", "/x", "--node-id", "n1"}
+	for want, args := range map[string][]string{
+		"no-such-flag":       {"--no-such-flag"},
+		"no-such-key":        {"--config", bad},
+		"unexpected argumen": {"extra"},
+		"--insecure":         {"--data-dir", "/x"},
+		"--data-dir":         {"--insecure"},
+		"--node-id":          {"--node-id", "../x"},
+		"--join":             {"--join", "host:0"},
+		"--rpc-addr":         {"--rpc-addr", "nonsense"},
+		"--tls-cert":         {"--tls-cert", "x"},
+		"--log-level":        {"--log-level", "loud"},
+		"--log-format":       {"--log-format", "xml"},
+	} {
+		all := append(slices.Clone(ok), args...)
+		if want == "--insecure" || want == "--data-dir" {
+			all = args
+		}
+		_, _, status, stderr := start(t, all...)
+		if status != ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for content, want := range map[string]int64{"max\n": 0, "1000\n": 900, "9223372036854771712": 0, "": 0, "-1": 0} {
+		if got := memoryLimit(content); got != want {
+			t.Errorf("memoryLimit(%q) = %d, want %d", content, got, want)
+		}
+	}
+}
+
+func TestGroupStopsInReverseOrder(t *testing.T) {
+	var g Group
+	stopped := make(chan string, 3)
+	for _, name := range []string{"a", "b", "c"} {
+		g.Add(name, func(ctx context.Context) error { <-ctx.Done(); stopped <- name; return nil })
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"c", "b", "a"} {
+		if got := <-stopped; got != want {
+			t.Errorf("stopped %s, want %s", got, want)
+		}
+	}
+}
+
+func TestGroupEndsWithItsFirstActor(t *testing.T) {
+	boom := errors.New("boom")
+	var g Group
+	g.Add("waits", func(ctx context.Context) error { <-ctx.Done(); return nil })
+	g.Add("fails", func(context.Context) error { return boom })
+	if err := g.Run(context.Background(), slog.New(slog.DiscardHandler)); !errors.Is(err, boom) {
+		t.Errorf("Run = %v, want boom", err)
+	}
+	var early Group
+	early.Add("returns", func(context.Context) error { return nil })
+	if err := early.Run(context.Background(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("an actor that returned by itself was taken for an ordered stop")
+	}
+}
