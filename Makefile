@@ -1,0 +1,49 @@
+# Narad: every command that a developer, an operator who builds, or CI needs.
+# Needs Go, make and git; the rest (linters too) comes as Go modules.
+
+SHELL := /bin/bash
+BIN := bin
+PROGRAMS := metastore-voter storage-node ingress-gateway
+MODULES := libs/client libs apps/metastore-voter apps/storage-node apps/ingress-gateway tools e2e
+GO := go
+# Static binaries: they run in an image with nothing else in it.
+export CGO_ENABLED ?= 0
+VERSION_FLAGS := -trimpath
+
+.PHONY: help build run test lint race e2e bench standalone clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build the programs into bin/
+	@mkdir -p $(BIN)
+	$(GO) build $(VERSION_FLAGS) -o $(BIN)/ $(addprefix ./apps/,$(PROGRAMS)) ./tools/narad
+
+run: build ## start a cluster on loopback and print the commands to try (Ctrl-C stops it)
+	@exec $(BIN)/narad dev $(ARGS)
+
+test: ## run all tests but the long end-to-end ones (under 5 minutes)
+	$(GO) test $(TESTFLAGS) work
+
+race: ## run the same tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) work
+
+e2e: build ## run the end-to-end tests on the built programs
+	$(GO) test -tags e2e -count=1 -timeout 20m $(TESTFLAGS) ./e2e/...
+
+bench: build ## run the benchmarks of the hot paths
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
+
+lint: standalone ## format, vet, static analysis, and each module alone
+	@out=$$($(GO) tool gofumpt -l apps libs tools e2e); if [ -n "$$out" ]; then echo "gofumpt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet work
+	$(GO) vet -tags e2e ./e2e/...
+	$(GO) tool staticcheck work
+
+standalone: ## build every module without the workspace, so that no hidden import works
+	@for m in $(MODULES); do echo "standalone $$m"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) mod verify >/dev/null) || exit 1; done
+	@cd libs && test "$$($(GO) list -m -f '{{.Version}}' github.com/hashicorp/raft github.com/hashicorp/raft-boltdb/v2 go.etcd.io/bbolt | tr '\n' ' ')" = "v1.8.0 v2.4.2 v1.5.0 " \
+		|| { echo "the Raft stores are not at the pinned versions"; exit 1; }
+
+clean: ## remove what was built
+	rm -rf $(BIN)
