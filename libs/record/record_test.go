@@ -75,8 +75,10 @@ func TestBodyRefusals(t *testing.T) {
 		"same name":         {Attrs: []Attr{{"a", ""}, {"a", ""}}, Payload: p},
 		"descending":        {Attrs: []Attr{{"b", ""}, {"a", ""}}, Payload: p},
 		"attrs together": {Attrs: []Attr{
-			{"a", strings.Repeat("v", 1024)}, {"b", strings.Repeat("v", 1024)},
-			{"c", strings.Repeat("v", 1024)}, {"d", strings.Repeat("v", 1022)},
+			{"a", strings.Repeat("v", 1024)},
+			{"b", strings.Repeat("v", 1024)},
+			{"c", strings.Repeat("v", 1024)},
+			{"d", strings.Repeat("v", 1022)},
 		}, Payload: p},
 	} {
 		if err := CheckMessage(&m); !errors.Is(err, ErrBody) {
@@ -303,8 +305,12 @@ func TestDropUntil(t *testing.T) {
 		keep    string
 		dropped int
 	}{
-		{Number{0, 9}, "abc", 0}, {Number{0, 10}, "bc", 1}, {Number{0, 11}, "bc", 1},
-		{Number{0, 13}, "c", 2}, {Number{0, 14}, "", 3}, {Number{1, 0}, "", 3},
+		{Number{0, 9}, "abc", 0},
+		{Number{0, 10}, "bc", 1},
+		{Number{0, 11}, "bc", 1},
+		{Number{0, 13}, "c", 2},
+		{Number{0, 14}, "", 3},
+		{Number{1, 0}, "", 3},
 	} {
 		rest, dropped, err := DropUntil(b, c.have, &d, &bld, CodecZstd)
 		if err != nil || dropped != c.dropped {
