@@ -1,0 +1,291 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+// Append writes one or more whole frames behind the last one with one write
+// and returns where they start. They are not synced. After an error other than
+// ErrFailed and ErrRollNeeded the segment has failed.
+func (l *Log) Append(b []byte) (Pos, error) {
+	seg, f, err := l.acquireActive()
+	if err != nil {
+		return Pos{}, err
+	}
+	defer l.release(seg)
+	at := l.fillAhead(f, int64(len(b)))
+	if _, err := f.WriteAt(b, at); err != nil {
+		return Pos{}, l.fail(fmt.Errorf("append to segment %d: %w", seg.base, err))
+	}
+	l.mu.Lock()
+	l.end = at + int64(len(b))
+	l.filled = max(l.filled, l.end)
+	l.mu.Unlock()
+	return Pos{seg.base, at}, nil
+}
+
+// fillAhead writes zeros ahead of a write of n bytes when it is time, and
+// returns where the write goes. A failure only costs speed: the write itself
+// tells whether there is room.
+func (l *Log) fillAhead(f vfs.File, n int64) (end int64) {
+	l.mu.Lock()
+	end, filled := l.end, l.filled
+	l.mu.Unlock()
+	if l.opt.FillAhead <= 0 || end+n <= filled {
+		return end
+	}
+	upTo := end + n + l.opt.FillAhead
+	zero := make([]byte, min(l.opt.FillAhead, fillWrite))
+	for at := filled; at < upTo; {
+		z := zero[:min(int64(len(zero)), upTo-at)]
+		if _, err := f.WriteAt(z, at); err != nil {
+			break
+		}
+		at += int64(len(z))
+		l.mu.Lock()
+		l.filled = at
+		l.mu.Unlock()
+	}
+	return end
+}
+
+// fillWrite bounds the memory of one write of zeros.
+const fillWrite = 1 << 20
+
+// Sync makes every frame durable whose Append returned before. It may run
+// beside Append. After an error the segment has failed.
+func (l *Log) Sync() error {
+	seg, f, err := l.acquireActive()
+	if err != nil {
+		return err
+	}
+	defer l.release(seg)
+	l.mu.Lock()
+	end := l.end
+	l.mu.Unlock()
+	if err := f.Sync(); err != nil {
+		return l.fail(fmt.Errorf("sync segment %d: %w", seg.base, err))
+	}
+	l.mu.Lock()
+	if l.activeLocked() == seg && l.failed == nil {
+		l.synced = max(l.synced, end)
+	}
+	l.mu.Unlock()
+	return nil
+}
+
+func (l *Log) acquireActive() (*segment, vfs.File, error) {
+	l.mu.Lock()
+	seg, ok, failed := l.activeLocked(), l.appendable, l.failed
+	l.mu.Unlock()
+	if failed != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrFailed, failed)
+	}
+	if seg == nil || !ok {
+		return nil, nil, ErrRollNeeded
+	}
+	f, err := l.acquire(seg)
+	return seg, f, err
+}
+
+func (l *Log) fail(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil {
+		l.failed = err
+	}
+	return err
+}
+
+// Roll seals the last segment (truncated to its last frame, synced) and starts
+// the next one, whose base must be above it, or the same when it is empty. It
+// is durable when Roll returns. When only the new segment cannot be made, the
+// old one goes on.
+func (l *Log) Roll(base uint64, meta []byte) error {
+	l.mu.Lock()
+	old, end, size, synced, failed := l.activeLocked(), l.end, l.filled, l.synced, l.failed
+	l.mu.Unlock()
+	if failed != nil {
+		return fmt.Errorf("roll to %d: %w: %w", base, ErrFailed, failed)
+	}
+	if err := l.checkBase(base); err != nil {
+		return err
+	}
+	if old != nil && (end != size || end != synced) {
+		if err := l.seal(old, end, size); err != nil {
+			return err
+		}
+	}
+	return l.start(base, meta, end)
+}
+
+func (l *Log) checkBase(base uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.activeLocked()
+	if old == nil || base > old.base || base == old.base && l.end <= HeaderSize {
+		return nil
+	}
+	return fmt.Errorf("roll to %d: not above segment %d", base, old.base)
+}
+
+// seal cuts the active file at its last frame and syncs it.
+func (l *Log) seal(seg *segment, end, size int64) error {
+	f, err := l.acquire(seg)
+	if err != nil {
+		return err
+	}
+	defer l.release(seg)
+	if size != end {
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return l.fail(fmt.Errorf("seal segment %d: %w", seg.base, err))
+	}
+	l.mu.Lock()
+	l.filled, l.synced = end, end
+	l.mu.Unlock()
+	return nil
+}
+
+// Abandon starts a new segment after a failure and leaves the failed file as it
+// is: this process shows it up to its synced end. A later Open may find more
+// in it, which the caller's meta must tell how to judge.
+func (l *Log) Abandon(base uint64, meta []byte) error {
+	l.mu.Lock()
+	synced := l.synced
+	old := l.activeLocked()
+	l.mu.Unlock()
+	if old != nil && base <= old.base {
+		return fmt.Errorf("abandon for %d: not above segment %d", base, old.base)
+	}
+	return l.start(base, meta, synced)
+}
+
+// start makes a segment and makes it the active one; the old one ends at oldEnd.
+func (l *Log) start(base uint64, meta []byte, oldEnd int64) error {
+	h := &Header{Base: base, Nonce: l.opt.Nonce(), Meta: append([]byte(nil), meta...)}
+	f, size, err := l.create(h)
+	if err != nil {
+		return fmt.Errorf("start segment %d: %w", base, err)
+	}
+	seg := &segment{base: base, hdr: h, file: f}
+	l.mu.Lock()
+	var close vfs.File
+	if old := l.activeLocked(); old != nil {
+		old.size = oldEnd
+		if old.base == base { // empty, and its file was replaced
+			l.segs = l.segs[:len(l.segs)-1]
+			close = l.doomLocked(old)
+		}
+	}
+	l.segs = append(l.segs, seg)
+	l.end, l.synced, l.filled = HeaderSize, HeaderSize, size
+	l.appendable, l.failed = true, nil
+	l.mu.Unlock()
+	if close != nil {
+		_ = close.Close() // an empty file without a name
+	}
+	return nil
+}
+
+// doomLocked marks a segment removed and returns the file to close, if it is
+// not in use.
+func (l *Log) doomLocked(s *segment) vfs.File {
+	s.doomed = true
+	if s.refs > 0 {
+		return nil
+	}
+	f := s.file
+	s.file = nil
+	return f
+}
+
+// create makes the file under a temporary name (a recycled one keeps its
+// content behind the header), and gives it its name when the header is synced.
+func (l *Log) create(h *Header) (vfs.File, int64, error) {
+	head, err := h.encode()
+	if err != nil {
+		return nil, 0, err
+	}
+	f, tmp, err := l.blank(h.Base)
+	if err != nil {
+		return nil, 0, err
+	}
+	name := l.path(fileName(h.Base, logSuffix))
+	size, err := int64(0), error(nil)
+	if _, err = f.WriteAt(head, 0); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		size, err = f.Size()
+	}
+	if err == nil {
+		err = l.fs.Rename(tmp, name)
+	}
+	if err == nil {
+		tmp = name
+		err = l.fs.SyncDir(l.dir)
+	}
+	if err != nil {
+		// Leave nothing behind; Open also removes what stays.
+		return nil, 0, errors.Join(err, f.Close(), l.fs.Remove(tmp))
+	}
+	return f, size, nil
+}
+
+// blank takes a spare file or makes a new one.
+func (l *Log) blank(base uint64) (vfs.File, string, error) {
+	l.mu.Lock()
+	var spare string
+	if n := len(l.spares); n > 0 {
+		spare, l.spares = l.path(l.spares[n-1]), l.spares[:n-1]
+	}
+	l.mu.Unlock()
+	if spare != "" {
+		if f, err := l.fs.Open(spare); err == nil {
+			return f, spare, nil
+		}
+		// It stays for the next Open; a new file will do.
+	}
+	tmp := l.path(fileName(base, tmpSuffix))
+	f, err := l.fs.Create(tmp)
+	return f, tmp, err
+}
+
+// Close syncs what was appended, cuts what was filled ahead, and closes the
+// files. A log that failed is closed as it is.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	seg, end, size, synced := l.activeLocked(), l.end, l.filled, l.synced
+	clean := l.failed != nil || !l.appendable || end == size && end == synced
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.Unlock()
+	var err error
+	if seg != nil && !clean {
+		err = l.seal(seg, end, size)
+	}
+	l.mu.Lock()
+	l.closed = true
+	var files []vfs.File
+	for _, s := range l.segs {
+		if s.file != nil && s.refs == 0 {
+			files = append(files, s.file)
+			s.file = nil
+		}
+	}
+	l.mu.Unlock()
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
