@@ -1,0 +1,114 @@
+package dispatchq
+
+import "time"
+
+// relieveEvery bounds how often all queues are walked under pressure.
+const relieveEvery = 100 * time.Millisecond
+
+// park orders the queue's WAL records into its parked log when it is time, and
+// tells whether it did. Appending keeps the order even while the log is being
+// drained: it holds everything older.
+func (m *Machine) park(now time.Duration, q *queue) bool {
+	if q.items.len() == 0 || q.parking > 0 || m.parkAt(q) == 0 || m.parkAt(q) > now {
+		return false
+	}
+	m.orderPark(q)
+	return true
+}
+
+// parkAt is when the queue is to be parked next; 0: there is no reason.
+func (m *Machine) parkAt(q *queue) time.Duration {
+	switch {
+	case q.items.len() == 0:
+		return 0
+	case q.backlog(): // what comes behind a parked backlog would pin the WAL as long as it lasts
+		return q.parkedAt + m.cfg.ReparkAfter
+	case q.stuckSince == 0:
+		return 0
+	default:
+		return q.stuckSince + m.cfg.ParkAfter
+	}
+}
+
+func (m *Machine) wakeToPark(q *queue) {
+	if at := m.parkAt(q); at != 0 {
+		m.wake(q, at)
+	}
+}
+
+func (m *Machine) orderPark(q *queue) {
+	q.parking = q.items.len()
+	items := append([]Item(nil), q.items.first(q.parking)...)
+	m.orders.Park = append(m.orders.Park, Park{q.key, items})
+}
+
+// Parked reports the end of a Park: its items are in the parked log and done for
+// the WAL, or, with ok false, nothing changed and it is tried again later.
+func (m *Machine) Parked(now time.Duration, key Key, ok bool) {
+	q := m.queue(key)
+	n := q.parking
+	q.parking = 0
+	q.parkedAt = now
+	if ok {
+		q.items.pop(n)
+		q.unloaded += int64(n)
+		m.known -= n
+	} else if q.stuckSince != 0 {
+		q.stuckSince = now - m.cfg.ParkAfter + m.cfg.ReparkAfter
+	}
+	m.kick(q)
+}
+
+// Loaded reports the next records of a parked log, oldest first. None means that
+// they could not be read now; lost says how many were given up as damaged.
+func (m *Machine) Loaded(now time.Duration, key Key, items []Item, lost int64) {
+	q := m.queue(key)
+	q.loading = false
+	for _, it := range items {
+		it.Parked, it.added = true, now
+		q.front.push(it)
+	}
+	m.known += len(items)
+	q.unloaded = max(q.unloaded-int64(len(items))-lost, 0)
+	if len(items) == 0 && lost == 0 {
+		m.failed(now, q)
+		m.wake(q, q.retryAt)
+		return
+	}
+	m.kick(q)
+}
+
+// relieve parks queues that make no progress, the largest first, until what is
+// left is known to move: else one dead partition would fill the memory and stop
+// the reading of everything behind it.
+func (m *Machine) relieve(now time.Duration) {
+	if now-m.relieved < relieveEvery {
+		return
+	}
+	m.relieved = now
+	excess := m.known - m.cfg.MaxItems*3/4
+	for excess > 0 {
+		var largest *queue
+		for _, l := range m.lives {
+			for _, q := range l.queues {
+				if q.parkable() && (largest == nil || q.items.len() > largest.items.len()) {
+					largest = q
+				}
+			}
+		}
+		if largest == nil {
+			return
+		}
+		excess -= largest.items.len()
+		m.orderPark(largest)
+	}
+}
+
+// parkable tells whether the queue makes no progress and may be parked now: a
+// batch of WAL records in flight must stay where it is.
+func (q *queue) parkable() bool {
+	if q.parking > 0 || q.items.len() == 0 || q.life.route.State == Unavailable {
+		return false
+	}
+	return q.backlog() || q.stuckSince != 0 && q.flight == nil
+}
