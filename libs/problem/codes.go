@@ -61,6 +61,7 @@ const (
 	OlderRelease        Code = "older_release"
 	IDInUse             Code = "id_in_use"
 	WrongCluster        Code = "wrong_cluster"
+	WrongNode           Code = "wrong_node"
 )
 
 // Row is what the reference says of a code.
@@ -135,6 +136,7 @@ var table = []Row{
 	{OlderRelease, 409, AppliedNo, 0, "upgrade"},
 	{IDInUse, 409, AppliedNo, 0, "choose another node id"},
 	{WrongCluster, 409, AppliedNo, 0, "join your own cluster"},
+	{WrongNode, 421, AppliedNo, 0, "read the member table again: the address belongs to another node"},
 }
 
 var byCode = func() map[Code]Row {

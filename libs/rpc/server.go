@@ -1,0 +1,218 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/narad-mq/narad/libs/problem"
+)
+
+// Request is one call as a handler sees it.
+type Request struct {
+	From string // node id that the sender gave; not proven
+	// Body may be used until the handler returns nil. A handler that returns an
+	// error may still be using it (a write that goes on after its caller gave
+	// up): such a buffer is never used again for another call.
+	Body []byte
+}
+
+// Handler does one call: it appends the reply to reply and returns it. Errors
+// that are not a *problem.Problem become 500 internal and are logged here.
+type Handler func(ctx context.Context, req *Request, reply []byte) ([]byte, error)
+
+// ServerConfig is what a Server needs to know.
+type ServerConfig struct {
+	NodeID    string
+	ClusterID func() string // of this node; "" before admission
+	Log       *slog.Logger
+}
+
+// Server answers calls. Make it with NewServer, give it handlers, then Serve.
+type Server struct {
+	cfg       ServerConfig
+	http      *http.Server
+	ops       map[string]*operation // complete before Serve; read only from then on
+	limits    [classes]bounds
+	use       [classes]usage
+	bufs      buffers
+	complains atomic.Int64 // Unix seconds of the last logged wrong cluster or node
+}
+
+type operation struct {
+	Method
+	handle Handler
+	json   bool
+}
+
+type usage struct {
+	slots, bytes atomic.Int64
+	_            [48]byte // classes do not share a cache line
+}
+
+// NewServer returns a server without operations.
+func NewServer(cfg ServerConfig) *Server {
+	s := &Server{cfg: cfg, ops: map[string]*operation{}, limits: defaultBounds()}
+	s.http = &http.Server{
+		Handler: http.HandlerFunc(s.serve), MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
+		WriteTimeout: writeTimeout, IdleTimeout: serverIdle,
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+// Handle adds an operation whose bodies are raw bytes. Call it before Serve; a
+// name that is taken panics.
+func (s *Server) Handle(m Method, h Handler) { s.add(&operation{Method: m, handle: h}) }
+
+func (s *Server) add(op *operation) {
+	if s.ops[op.Name] != nil {
+		panic("BUG: rpc operation registered twice: " + op.Name)
+	}
+	s.ops[op.Name] = op
+}
+
+// HandleJSON adds an operation with strict JSON both ways.
+func HandleJSON[Req, Res any](s *Server, m Method, h func(context.Context, *Req) (*Res, error)) {
+	s.add(&operation{Method: m, json: true, handle: func(ctx context.Context, r *Request, reply []byte) ([]byte, error) {
+		req := new(Req)
+		if err := decodeJSON(r.Body, req); err != nil {
+			return nil, invalidJSON(err)
+		}
+		res, err := h(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return encodeJSON(reply, res)
+	}})
+}
+
+// Serve answers on ln until Shutdown or Close, and then returns nil. The
+// listener decides whether the plane is TLS.
+func (s *Server) Serve(ln net.Listener) error {
+	err := s.http.Serve(newLimitListener(ln, maxConns))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve node rpc on %s: %w", ln.Addr(), err)
+}
+
+// Shutdown stops accepting and waits for the calls that run, until ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
+
+// Close ends every connection at once.
+func (s *Server) Close() error { return s.http.Close() }
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Date"] = nil // nobody reads it and formatting it costs
+	op, p := s.admit(r)
+	if p != nil {
+		s.refuse(w, r, p)
+		return
+	}
+	use, limit := &s.use[op.Class], s.limits[op.Class]
+	slots, bytes := use.slots.Add(1), use.bytes.Add(r.ContentLength)
+	defer use.slots.Add(-1)
+	defer use.bytes.Add(-r.ContentLength)
+	if slots > limit.slots || bytes > limit.bytes {
+		s.refuse(w, r, problem.New(problem.Overloaded, "too many %s calls at once", op.Class))
+		return
+	}
+	s.run(w, r, op)
+}
+
+// run reads the body, calls the handler and writes what it said.
+func (s *Server) run(w http.ResponseWriter, r *http.Request, op *operation) {
+	n := int(r.ContentLength)
+	body := s.bufs.get(n)[:n]
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		s.refuse(w, r, bodyProblem(err))
+		return
+	}
+	req := Request{From: r.Header.Get(headerFrom), Body: body}
+	reply, err := op.handle(r.Context(), &req, s.bufs.get(0))
+	if err != nil {
+		s.refuse(w, r, s.problemOf(r, op, err))
+		return
+	}
+	if len(reply) > op.MaxReply {
+		s.refuse(w, r, s.problemOf(r, op, fmt.Errorf("the reply has %d bytes, the bound is %d", len(reply), op.MaxReply)))
+		return
+	}
+	contentType := typeBinary
+	if op.json {
+		contentType = typeJSON
+	}
+	write(w, http.StatusOK, contentType, reply)
+	s.bufs.put(body)
+	s.bufs.put(reply)
+}
+
+func bodyProblem(err error) *problem.Problem {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return problem.New(problem.RequestTimeout, "the body did not arrive in time")
+	}
+	return problem.New(problem.InvalidRequest, "the body ended early")
+}
+
+// admit checks everything that can be checked before the body is read.
+func (s *Server) admit(r *http.Request) (*operation, *problem.Problem) {
+	name, ok := strings.CutPrefix(r.URL.Path, Prefix)
+	op := s.ops[name]
+	if !ok || op == nil {
+		return nil, problem.New(problem.RouteNotFound, "no operation of that name")
+	}
+	if r.Method != http.MethodPost {
+		return nil, problem.New(problem.MethodNotAllowed, "operations are called with POST")
+	}
+	theirs, ours := r.Header.Get(headerCluster), s.cfg.ClusterID()
+	if theirs != "" && ours != "" && theirs != ours {
+		s.complain("refused a call from another cluster", r, slog.String("their_cluster", theirs))
+		return nil, problem.New(problem.WrongCluster, "this node belongs to another cluster")
+	}
+	if to := r.Header.Get(headerTo); to != "" && to != s.cfg.NodeID {
+		s.complain("refused a call that was meant for another node", r, slog.String("meant_for", to))
+		return nil, problem.New(problem.WrongNode, "this node has another id")
+	}
+	if r.ContentLength < 0 {
+		return nil, problem.New(problem.InvalidRequest, "a Content-Length is needed")
+	}
+	if r.ContentLength > int64(op.MaxRequest) {
+		return nil, problem.New(problem.BodyTooLarge, "the body may have %d bytes", op.MaxRequest)
+	}
+	return op, nil
+}
+
+// complainEvery bounds the log lines that a misconfigured peer can cause.
+const complainEvery = 60 // seconds
+
+func (s *Server) complain(what string, r *http.Request, attr slog.Attr) {
+	now, last := time.Now().Unix(), s.complains.Load()
+	if now-last >= complainEvery && s.complains.CompareAndSwap(last, now) {
+		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, what,
+			slog.String("from", r.Header.Get(headerFrom)), slog.String("address", r.RemoteAddr), attr)
+	}
+}
+
+// problemOf is the boundary where an error becomes a refusal.
+func (s *Server) problemOf(r *http.Request, op *operation, err error) *problem.Problem {
+	var p *problem.Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	if r.Context().Err() != nil { // nobody waits for the answer
+		return problem.New(problem.OutcomeUnknown, "the caller gave up")
+	}
+	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "rpc failed", slog.String("operation", op.Name),
+		slog.String("from", r.Header.Get(headerFrom)), slog.String("error", err.Error()))
+	return problem.New(problem.Internal, "%s failed; the log of %s has the reason", op.Name, s.cfg.NodeID)
+}
