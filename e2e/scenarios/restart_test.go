@@ -1,0 +1,163 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+)
+
+// connect makes a client of a cluster that is closed with the test.
+func connect(t *testing.T, c *harness.Cluster) (*client.Client, context.Context) {
+	t.Helper()
+	cl, err := client.New(client.Config{URLs: c.URLs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return cl, ctx
+}
+
+// drain receives and acks until n messages came, and returns their payloads.
+func drain(ctx context.Context, t *testing.T, cl *client.Client, topic string, n int) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for total := 0; total < n; {
+		r, err := cl.Receive(ctx, topic, client.ReceiveOptions{Max: 100, Wait: 10 * time.Second})
+		if err != nil {
+			t.Fatalf("receive after %d of %d: %v", total, n, err)
+		}
+		if len(r.Deliveries) == 0 {
+			t.Fatalf("nothing more came after %d of %d", total, n)
+		}
+		for _, d := range r.Deliveries {
+			got[string(d.Payload)]++
+			total++
+			if err := cl.Ack(ctx, topic, d.ReceiptHandle); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return got
+}
+
+func produceN(ctx context.Context, t *testing.T, cl *client.Client, topic, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := cl.Produce(ctx, topic, client.Message{Payload: fmt.Appendf(nil, "%s-%d", prefix, i)}, client.ProduceOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEveryProcessRestarts: an ordered stop of everything keeps messages,
+// leases' ends, positions and metadata exactly.
+func TestEveryProcessRestarts(t *testing.T) {
+	o := harness.Options{Voters: 3, StorageNodes: 3, Gateways: 2}
+	c := harness.Start(t, o)
+	cl, ctx := connect(t, c)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "keep", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	produceN(ctx, t, cl, "keep", "a", 200)
+	first := drain(ctx, t, cl, "keep", 120)
+	c.Restart(o)
+	second := drain(ctx, t, cl, "keep", 80)
+	for s := range second {
+		if first[s] > 0 {
+			t.Errorf("%s was settled before the restart and came again", s)
+		}
+	}
+	if len(first)+len(second) != 200 {
+		t.Errorf("%d and %d different messages, want 200 together", len(first), len(second))
+	}
+}
+
+// TestAcceptWithoutLeaderOrOwner: a gateway that was ready once answers 202 with
+// every voter and every storage node down, and delivers when they are back.
+func TestAcceptWithoutLeaderOrOwner(t *testing.T) {
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "alone"}); err != nil {
+		t.Fatal(err)
+	}
+	down := []string{"voter-1", "storage-1"}
+	pids := map[string]int{}
+	for _, id := range down {
+		pids[id] = c.Node(id).PID
+		c.Hold(id)
+		c.Kill(id)
+	}
+	produceN(ctx, t, cl, "alone", "m", 20)
+	gateway := c.Node("gateway-1").PID
+	c.Kill("gateway-1") // accepted messages survive this too
+	for _, id := range down {
+		c.Free(id)
+	}
+	for _, id := range down {
+		c.WaitReady(id, pids[id])
+	}
+	c.WaitReady("gateway-1", gateway)
+	if got := drain(ctx, t, cl, "alone", 20); len(got) != 20 {
+		t.Errorf("%d different messages came back, want 20", len(got))
+	}
+}
+
+// TestRecreatedTopicServesNothingOld: the storage node is down while its topic
+// is deleted and created again, and sets the old directory aside when it returns.
+func TestRecreatedTopicServesNothingOld(t *testing.T) {
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	create := func() client.Topic {
+		topic, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return topic
+	}
+	old := create()
+	produceN(ctx, t, cl, "orders", "old", 20)
+	drain(ctx, t, cl, "orders", 5)
+
+	pid := c.Node("storage-1").PID
+	c.Hold("storage-1")
+	c.Kill("storage-1")
+	produceN(ctx, t, cl, "orders", "old-in-wal", 5)
+	if err := cl.DeleteTopic(ctx, "orders", old.ETag()); err != nil {
+		t.Fatal(err)
+	}
+	fresh := create()
+	if fresh.Incarnation == old.Incarnation {
+		t.Fatal("the new life has the old id")
+	}
+	produceN(ctx, t, cl, "orders", "new", 20)
+	c.Free("storage-1")
+	c.WaitReady("storage-1", pid)
+
+	got := drain(ctx, t, cl, "orders", 20)
+	for i := range 20 {
+		if s := fmt.Sprintf("new-%d", i); got[s] != 1 {
+			t.Errorf("%s came %d times", s, got[s])
+		}
+	}
+	if r, err := cl.Receive(ctx, "orders", client.ReceiveOptions{Max: 10, Wait: 2 * time.Second}); err != nil || len(r.Deliveries) != 0 {
+		t.Errorf("something of the old life came: %+v, %v", r.Deliveries, err)
+	}
+	for p := range uint32(2) {
+		for rec, err := range cl.Replay(ctx, "orders", client.ReplayOptions{Partition: p}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(rec.Payload[:3]) != "new" {
+				t.Errorf("replay of the new life serves %q", rec.Payload)
+			}
+		}
+	}
+}
