@@ -10,14 +10,14 @@ GO := go
 export CGO_ENABLED ?= 0
 VERSION_FLAGS := -trimpath
 
-.PHONY: help build run test lint race e2e bench standalone clean
+.PHONY: help build run test lint race e2e bench gobench standalone clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	$(GO) build $(VERSION_FLAGS) -o $(BIN)/ $(addprefix ./apps/,$(PROGRAMS)) ./tools/narad
+	$(GO) build $(VERSION_FLAGS) -o $(BIN)/ $(addprefix ./apps/,$(PROGRAMS)) ./tools/narad ./tools/bench
 
 run: build ## start a cluster on loopback and print the commands to try (Ctrl-C stops it)
 	@exec $(BIN)/narad dev $(ARGS)
@@ -31,7 +31,10 @@ race: ## run the same tests under the race detector
 e2e: build ## run the end-to-end tests on the built programs
 	$(GO) test -tags e2e -count=1 -timeout 20m $(TESTFLAGS) ./e2e/...
 
-bench: build ## run the benchmarks of the hot paths
+bench: build ## measure a fresh cluster on loopback against a bare server with a group fsync
+	$(BIN)/bench dev $(ARGS)
+
+gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
 
 lint: standalone ## format, vet, static analysis, and each module alone
