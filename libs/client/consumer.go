@@ -137,8 +137,9 @@ func (c *Client) Consume(ctx context.Context, topic string, handler Handler, o C
 
 	err = r.fetch(ctx, work)
 
-	stopFetching() // what is queued is given back, also when an error ended the loop
+	stopFetching() // also when an error ended the loop
 	close(r.queue)
+	r.giveBack()
 	r.finish(cancelWork)
 	last := time.AfterFunc(settleStopTimeout, stopSettling)
 	defer last.Stop()
@@ -146,6 +147,14 @@ func (c *Client) Consume(ctx context.Context, topic string, handler Handler, o C
 	stopExtending()
 	<-extended
 	return err
+}
+
+// giveBack releases what waits for a worker, without waiting for one. A worker that
+// takes such a delivery does the same.
+func (r *consumer) giveBack() {
+	for h := range r.queue {
+		r.settle(h, settlement{})
+	}
 }
 
 // finish waits for the workers, cancelling the handlers' contexts once StopTimeout passed.
@@ -226,7 +235,7 @@ func (r *consumer) worker(ctx context.Context) {
 	}()
 	for h := range r.queue {
 		if ctx.Err() != nil {
-			r.settle(h, settlement{}) // nobody began it: back at once
+			r.settle(h, settlement{})
 			continue
 		}
 		r.handle(h)

@@ -232,3 +232,17 @@ func TestBadURLsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A transport of the caller's that reports no connections proves nothing about what was sent.
+func TestForeignTransportIsNotTrusted(t *testing.T) {
+	tries := 0
+	c := connect(t, Config{HTTPClient: &http.Client{Transport: memory(func(*http.Request) (*http.Response, error) {
+		tries++
+		return nil, errors.New("broken")
+	})}})
+	_, err := c.Produce(t.Context(), "orders", Message{Payload: []byte("x")}, ProduceOptions{})
+	var e *Error
+	if !errors.As(err, &e) || e.Applied != AppliedUnknown || tries != 1 {
+		t.Fatalf("got %+v after %d tries", e, tries)
+	}
+}
