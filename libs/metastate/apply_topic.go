@@ -1,0 +1,187 @@
+package metastate
+
+import (
+	"fmt"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+func applyCreate(tx Tx, e *CreateTopic) (Result, error) {
+	t := e.Topic
+	if err := topic.ValidateName(t.Name); err != nil {
+		return refuse(problem.InvalidTopicName, err.Error()), nil
+	}
+	if why := checkAssignments(&t, e.Assignments); why != "" {
+		return refuse(problem.InvalidRequest, why), nil
+	}
+	taken, err := TopicByFolded(tx, t.Name)
+	if err != nil {
+		return Result{}, err
+	}
+	if taken != nil {
+		return refuse(problem.TopicExists, fmt.Sprintf("a topic named %q exists", taken.Name)).with("topic", taken), nil
+	}
+	if IsEnded(tx, t.Incarnation) {
+		return refuse(problem.TopicChanged, "this incarnation has ended").with("incarnation", t.Incarnation), nil
+	}
+	// One above every version that an ended life had: a name that comes again
+	// never shows a version that it had before.
+	ended, err := endedVersion(tx)
+	if err != nil {
+		return Result{}, err
+	}
+	t.Version = ended + 1
+	if err := putNewTopic(tx, &t, e.Assignments); err != nil {
+		return Result{}, err
+	}
+	return Result{Topic: &t, Effects: Effects{Topics: []string{t.Name}}}, nil
+}
+
+// checkAssignments checks what must hold between a record and its partitions.
+func checkAssignments(t *topic.Topic, list []topic.Assignment) string {
+	if t.Incarnation == 0 {
+		return "a topic needs an incarnation"
+	}
+	if len(list) == 0 || len(list) != t.Partitions || len(list) > topic.MaxPartitions {
+		return fmt.Sprintf("%d assignments for %d partitions", len(list), t.Partitions)
+	}
+	for i := range list {
+		if why := checkAssignment(t, i, &list[i]); why != "" {
+			return fmt.Sprintf("assignment %d: %s", i, why)
+		}
+	}
+	return ""
+}
+
+func checkAssignment(t *topic.Topic, i int, a *topic.Assignment) string {
+	if a.Topic != t.Name || a.Incarnation != t.Incarnation || int(a.Partition) != i {
+		return "it names another partition: " + a.Ref.String()
+	}
+	if len(a.Replicas) != t.ReplicationFactor {
+		return fmt.Sprintf("%d replicas for a replication factor of %d", len(a.Replicas), t.ReplicationFactor)
+	}
+	seen := make(map[string]bool, len(a.Replicas))
+	for _, r := range a.Replicas {
+		if r.Node == "" || hasZeroByte(r.Node) || r.DiskID == 0 || seen[r.Node] {
+			return "replicas need distinct nodes, each with a disk id"
+		}
+		seen[r.Node] = true
+	}
+	if a.Leader != "" && !seen[a.Leader] {
+		return "the leader has no replica"
+	}
+	return ""
+}
+
+func putNewTopic(tx Tx, t *topic.Topic, list []topic.Assignment) error {
+	if err := put(tx, BucketTopics, []byte(t.Name), t); err != nil {
+		return err
+	}
+	if err := tx.Put(BucketFolded, []byte(topic.FoldName(t.Name)), []byte(t.Name)); err != nil {
+		return err
+	}
+	for i := range list {
+		if err := put(tx, BucketAssignments, assignmentKey(t.Name, int32(i)), &list[i]); err != nil {
+			return err
+		}
+		for _, r := range list[i].Replicas {
+			if err := tx.Put(BucketReplicas, replicaKey(r.Node, t.Name), []byte{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lookup finds the life that an update or a delete means, or says why not.
+func lookup(tx Tx, name string, inc topic.Incarnation, version uint64) (*topic.Topic, Result, error) {
+	t, err := TopicByName(tx, name)
+	switch {
+	case err != nil:
+		return nil, Result{}, err
+	case t == nil:
+		return nil, refuse(problem.TopicNotFound, fmt.Sprintf("there is no topic %q", name)), nil
+	case t.Incarnation != inc:
+		return nil, refuse(problem.TopicChanged, "the name belongs to another incarnation").with("incarnation", t.Incarnation), nil
+	case version != t.Version:
+		return nil, refuse(problem.PreconditionFailed, "the topic has another version").
+			with("version", t.Version).with("incarnation", t.Incarnation), nil
+	}
+	return t, Result{}, nil
+}
+
+func applyUpdate(tx Tx, e *UpdateTopic) (Result, error) {
+	t, refused, err := lookup(tx, e.Name, e.Incarnation, e.Version)
+	if err != nil || t == nil {
+		return refused, err
+	}
+	if e.Config.Partitions != t.Partitions || e.Config.ReplicationFactor != t.ReplicationFactor {
+		return refuse(problem.ImmutableField, "partitions and replication_factor cannot be changed by an update"), nil
+	}
+	t.Config = e.Config
+	t.Version++
+	if err := put(tx, BucketTopics, []byte(t.Name), t); err != nil {
+		return Result{}, err
+	}
+	return Result{Topic: t, Effects: Effects{Topics: []string{t.Name}}}, nil
+}
+
+func applyDelete(tx Tx, e *DeleteTopic) (Result, error) {
+	version := e.Version
+	if version == 0 {
+		if have, err := TopicByName(tx, e.Name); err != nil {
+			return Result{}, err
+		} else if have != nil {
+			version = have.Version
+		}
+	}
+	t, refused, err := lookup(tx, e.Name, e.Incarnation, version)
+	if err != nil || t == nil {
+		return refused, err
+	}
+	if err := forget(tx, t, e.NowMS); err != nil {
+		return Result{}, err
+	}
+	return Result{Topic: t, Effects: Effects{Topics: []string{t.Name}}}, nil
+}
+
+// forget removes everything of a life but the memory that it ended.
+func forget(tx Tx, t *topic.Topic, nowMS int64) error {
+	list, err := AssignmentsByName(tx, t.Name)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := tx.Delete(BucketAssignments, assignmentKey(t.Name, list[i].Partition)); err != nil {
+			return err
+		}
+		for _, r := range list[i].Replicas {
+			if err := tx.Delete(BucketReplicas, replicaKey(r.Node, t.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.Delete(BucketFolded, []byte(topic.FoldName(t.Name))); err != nil {
+		return err
+	}
+	if err := tx.Delete(BucketTopics, []byte(t.Name)); err != nil {
+		return err
+	}
+	if err := put(tx, BucketEnded, incarnationKey(t.Incarnation), &EndedRecord{Name: t.Name, EndedMS: nowMS}); err != nil {
+		return err
+	}
+	last, err := endedVersion(tx)
+	if err != nil || t.Version <= last {
+		return err
+	}
+	return put(tx, BucketMeta, []byte(keyEndedVersion), t.Version)
+}
+
+func endedVersion(r Reader) (uint64, error) {
+	v, err := get[uint64](r, BucketMeta, []byte(keyEndedVersion))
+	if v == nil {
+		return 0, err
+	}
+	return *v, err
+}

@@ -1,0 +1,54 @@
+package metastate
+
+// Type is the number of a kind of entry. It is the first byte of an entry on
+// the Raft log, so a number means the same for ever.
+type Type uint8
+
+// The types. A number is never changed and never given again.
+const (
+	TypeClusterID      Type = 1
+	TypeRegisterMember Type = 2
+	TypeHeartbeats     Type = 3
+	TypeMarkDead       Type = 4
+	TypeCreateTopic    Type = 5
+	TypeUpdateTopic    Type = 6
+	TypeDeleteTopic    Type = 7
+)
+
+// TypeRow is one row of the entry table.
+type TypeRow struct {
+	Type  Type
+	Name  string
+	Since string // first release that applies it
+	New   func() Entry
+}
+
+// Table returns the entry table in order of numbers.
+func Table() []TypeRow {
+	return []TypeRow{
+		{TypeClusterID, "cluster_id", "0.1.0", func() Entry { return new(ClusterID) }},
+		{TypeRegisterMember, "register_member", "0.1.0", func() Entry { return new(RegisterMember) }},
+		{TypeHeartbeats, "heartbeats", "0.1.0", func() Entry { return new(Heartbeats) }},
+		{TypeMarkDead, "mark_dead", "0.1.0", func() Entry { return new(MarkDead) }},
+		{TypeCreateTopic, "create_topic", "0.1.0", func() Entry { return new(CreateTopic) }},
+		{TypeUpdateTopic, "update_topic", "0.1.0", func() Entry { return new(UpdateTopic) }},
+		{TypeDeleteTopic, "delete_topic", "0.1.0", func() Entry { return new(DeleteTopic) }},
+	}
+}
+
+// NewestType is the highest type that this release applies: what a member
+// reports when it joins and registers.
+func NewestType() Type {
+	rows := Table()
+	return rows[len(rows)-1].Type
+}
+
+// newEntry returns an empty entry of the type, or nil for an unknown one.
+func newEntry(t Type) Entry {
+	for _, row := range Table() {
+		if row.Type == t {
+			return row.New()
+		}
+	}
+	return nil
+}

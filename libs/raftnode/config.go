@@ -1,0 +1,111 @@
+package raftnode
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Limits and defaults of a node.
+const (
+	// TransportTimeout bounds each Raft RPC. The 12 s that a leader must have led
+	// before it promotes are this plus a margin.
+	TransportTimeout = 10 * time.Second
+	// FreshContact is how long ago the leader may have been heard for the node to count as caught up.
+	FreshContact = 5 * time.Second
+	// BarrierTimeout bounds Barrier when the caller's context does not.
+	BarrierTimeout = 5 * time.Second
+	// HeartbeatFailureMemory is how long a failed heartbeat counts against a
+	// server unless a later one succeeds.
+	HeartbeatFailureMemory = 12 * time.Second
+	// MaxPendingApplies bounds the entries that wait for Raft on this node: past
+	// it a stalled disk costs refusals, not memory.
+	MaxPendingApplies = 1024
+
+	maxTransportPool = 3   // connections kept per peer: replication, heartbeat, one more
+	logCacheEntries  = 512 // newest log entries kept in memory for followers
+	keptSnapshots    = 2   // the newest, and one to fall back to
+	latchPoll        = 20 * time.Millisecond
+)
+
+// Timing holds what tests shorten. The zero value of a field means its default.
+type Timing struct {
+	Heartbeat         time.Duration // silence of the leader before an election
+	Election          time.Duration // an undecided election before the next
+	LeaderLease       time.Duration // silence of the majority before a leader steps down; <= Heartbeat
+	Commit            time.Duration // idle time before followers are told the commit index
+	Transport         time.Duration
+	FreshContact      time.Duration
+	SnapshotInterval  time.Duration
+	SnapshotThreshold uint64 // entries since the last snapshot
+	TrailingLogs      uint64 // entries kept after a snapshot, for followers that lag a little
+	MaxAppendEntries  int    // entries in one message and one state transaction
+}
+
+// DefaultTiming gives an election in about 1 s after a crash, and a follower
+// that learns of a commit in about 35 ms when nothing follows it.
+func DefaultTiming() Timing {
+	return Timing{
+		Heartbeat: 700 * time.Millisecond, Election: 700 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
+		Commit: 25 * time.Millisecond, Transport: TransportTimeout, FreshContact: FreshContact,
+		SnapshotInterval: 30 * time.Second, SnapshotThreshold: 8192, TrailingLogs: 8192, MaxAppendEntries: 256,
+	}
+}
+
+func (t Timing) withDefaults() Timing {
+	d := DefaultTiming()
+	pick(&t.Heartbeat, d.Heartbeat)
+	pick(&t.Election, d.Election)
+	pick(&t.LeaderLease, d.LeaderLease)
+	pick(&t.Commit, d.Commit)
+	pick(&t.Transport, d.Transport)
+	pick(&t.FreshContact, d.FreshContact)
+	pick(&t.SnapshotInterval, d.SnapshotInterval)
+	pick(&t.SnapshotThreshold, d.SnapshotThreshold)
+	pick(&t.TrailingLogs, d.TrailingLogs)
+	pick(&t.MaxAppendEntries, d.MaxAppendEntries)
+	return t
+}
+
+func pick[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// Config is everything that a node needs to open.
+type Config struct {
+	NodeID    string       // member id; also the Raft server id unless ServerID is given
+	ServerID  string       // Raft server id; "" means NodeID
+	BootNonce topic.ID64   // random id of this process start; the registration with it sets the latch
+	Dir       string       // made if missing; holds raft.db, state.db and snapshots/
+	Bind      string       // host:port to listen on for Raft; port 0 takes a free one
+	Advertise string       // host:port that others dial; "" means the bound address
+	Voter     bool         // may ever vote; only such a node may bootstrap
+	Logger    *slog.Logger // nil discards
+	Timing    Timing
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.NodeID == "":
+		return errors.New("raft node: no node id")
+	case c.BootNonce == 0:
+		return errors.New("raft node: no boot nonce")
+	case c.Dir == "":
+		return errors.New("raft node: no directory")
+	case c.Bind == "":
+		return errors.New("raft node: no address to listen on")
+	}
+	if c.ServerID == "" {
+		c.ServerID = c.NodeID
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Timing = c.Timing.withDefaults()
+	return nil
+}

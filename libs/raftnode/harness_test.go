@@ -1,0 +1,193 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+func fastTiming() Timing {
+	return Timing{
+		Heartbeat: 250 * time.Millisecond, Election: 250 * time.Millisecond, LeaderLease: 200 * time.Millisecond,
+		Commit: 5 * time.Millisecond, Transport: 2 * time.Second,
+		SnapshotInterval: time.Hour, TrailingLogs: 4,
+	}
+}
+
+// host is one machine of a test cluster: a directory and a fixed address.
+type host struct {
+	t     *testing.T
+	id    string
+	dir   string
+	addr  string
+	nonce topic.ID64
+	voter bool
+	hook  func(int)
+	*Node
+}
+
+func newHost(t *testing.T, id string, voter bool) *host {
+	t.Helper()
+	h := &host{t: t, id: id, dir: t.TempDir(), voter: voter}
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *host) config() Config {
+	bind := h.addr
+	if bind == "" {
+		bind = "127.0.0.1:0"
+	}
+	var logger *slog.Logger
+	if os.Getenv("RAFT_LOG") != "" {
+		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", h.id)
+	}
+	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Timing: fastTiming(), Logger: logger}
+}
+
+// start opens the node as a new process would.
+func (h *host) start() {
+	h.t.Helper()
+	h.nonce++
+	n, err := open(h.config(), h.hook)
+	if err != nil {
+		h.t.Fatalf("open %s: %v", h.id, err)
+	}
+	h.Node, h.addr = n, n.Addr()
+}
+
+func (h *host) stop() {
+	if h.Node == nil {
+		return
+	}
+	if err := h.Node.Close(); err != nil {
+		h.t.Errorf("close %s: %v", h.id, err)
+	}
+	h.Node = nil
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// poll waits until ok holds.
+func poll(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+func single(t *testing.T) *host {
+	t.Helper()
+	h := newHost(t, "v1", true)
+	h.start()
+	if err := h.Bootstrap([]Server{{ID: "v1", Addr: h.addr, Voter: true}}); err != nil {
+		t.Fatal(err)
+	}
+	leaderOf(t, h)
+	return h
+}
+
+// trio starts three voters and waits for a leader.
+func trio(t *testing.T) []*host {
+	t.Helper()
+	var hosts []*host
+	var servers []Server
+	for i := range 3 {
+		h := newHost(t, fmt.Sprintf("v%d", i+1), true)
+		h.start()
+		hosts = append(hosts, h)
+		servers = append(servers, Server{ID: h.id, Addr: h.addr, Voter: true})
+	}
+	for _, h := range hosts {
+		if err := h.Bootstrap(servers); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leaderOf(t, hosts...)
+	return hosts
+}
+
+// leaderOf waits for a leader that passes a barrier.
+func leaderOf(t *testing.T, hosts ...*host) *host {
+	t.Helper()
+	var found *host
+	poll(t, "a leader", func() bool {
+		for _, h := range hosts {
+			if h.Node != nil && h.IsLeader() && h.Barrier(t.Context()) == nil {
+				found = h
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// apply proposes through whichever host leads, and fails on a refusal.
+func apply(t *testing.T, hosts []*host, e metastate.Entry) (uint64, *metastate.Result) {
+	t.Helper()
+	index, res := propose(t, hosts, e)
+	if err := res.Err(); err != nil {
+		t.Fatalf("refused: %v", err)
+	}
+	return index, res
+}
+
+func propose(t *testing.T, hosts []*host, e metastate.Entry) (uint64, *metastate.Result) {
+	t.Helper()
+	for {
+		index, res, err := leaderOf(t, hosts...).Apply(within(t), e)
+		if errors.Is(err, ErrNotLeader) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return index, res
+	}
+}
+
+func register(h *host) *metastate.RegisterMember {
+	return registerAs(h.id, topic.RoleStorage, h.nonce)
+}
+
+func registerAs(id string, role topic.MemberRole, nonce topic.ID64) *metastate.RegisterMember {
+	return &metastate.RegisterMember{NowMS: 1, Member: topic.Member{ID: id, Role: role, DiskID: 7, BootNonce: nonce}}
+}
+
+func createTopic(name string, incarnation topic.Incarnation, node string) *metastate.CreateTopic {
+	cfg := topic.DefaultConfig()
+	cfg.Partitions = 1
+	t := topic.Topic{Name: name, Incarnation: incarnation, Config: cfg}
+	return &metastate.CreateTopic{Topic: t, Assignments: []topic.Assignment{{
+		Ref:      topic.Ref{Topic: name, Incarnation: incarnation},
+		Replicas: []topic.Replica{{Node: node, DiskID: 7}}, Leader: node, LeaderEpoch: 1, ConfigVersion: 1,
+	}}}
+}

@@ -1,0 +1,111 @@
+package raftnode
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+// logStore is the durable Raft log and stable store. bbolt has no checksums of
+// data, so each entry carries one in Extensions, which Raft leaves to us:
+//
+//	4 bytes little-endian: CRC-32C of index (8, big-endian), term (8, big-endian), type (1), data
+//
+// It is added when an entry is stored and taken away, checked, when it is read;
+// it never travels. A failed write ends the node: what a failing disk holds
+// cannot be known, and a leader with one wins elections again and again.
+type logStore struct {
+	*raftboltdb.BoltStore
+	fail func(error)                   // stops the node; must be safe to call at any time
+	noop atomic.Pointer[termBeginning] // the newest no-op of any leader in the log
+}
+
+// termBeginning is a leader's first entry.
+type termBeginning struct{ index, term uint64 }
+
+func openLogStore(path string, fail func(error)) (*logStore, error) {
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(0)})
+	if err != nil {
+		return nil, fmt.Errorf("open raft log %s: %w", path, err)
+	}
+	return &logStore{BoltStore: bolt, fail: fail}, nil
+}
+
+// GetLog implements raft.LogStore.
+func (s *logStore) GetLog(index uint64, out *raft.Log) error {
+	if err := s.BoltStore.GetLog(index, out); err != nil {
+		if errors.Is(err, raft.ErrLogNotFound) {
+			return err
+		}
+		return fmt.Errorf("%w: entry %d: %w", ErrDamagedLog, index, err)
+	}
+	if out.Index != index || len(out.Extensions) != crc32.Size ||
+		binary.LittleEndian.Uint32(out.Extensions) != logChecksum(out) {
+		return fmt.Errorf("%w: entry %d has a wrong checksum", ErrDamagedLog, index)
+	}
+	out.Extensions = nil
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	sealed := make([]raft.Log, len(logs))
+	list := make([]*raft.Log, len(logs))
+	for i, l := range logs {
+		sealed[i] = *l
+		sealed[i].Extensions = binary.LittleEndian.AppendUint32(nil, logChecksum(l))
+		list[i] = &sealed[i]
+	}
+	if err := s.BoltStore.StoreLogs(list); err != nil {
+		err = fmt.Errorf("store raft log from %d: %w", logs[0].Index, err)
+		s.fail(err)
+		return err
+	}
+	for _, l := range logs {
+		s.noteNoop(l)
+	}
+	return nil
+}
+
+func (s *logStore) noteNoop(l *raft.Log) {
+	if l.Type == raft.LogNoop {
+		s.noop.Store(&termBeginning{l.Index, l.Term})
+	}
+}
+
+// check reads the entries from..last, which Raft will replay, and returns the
+// index of the newest configuration among them (0: none).
+func (s *logStore) check(from, last uint64) (configuration uint64, err error) {
+	for i := from; i <= last; i++ {
+		var l raft.Log
+		if err := s.GetLog(i, &l); err != nil {
+			if errors.Is(err, raft.ErrLogNotFound) {
+				return 0, fmt.Errorf("%w: entry %d of %d is missing", ErrLogGap, i, last)
+			}
+			return 0, err
+		}
+		s.noteNoop(&l)
+		if l.Type == raft.LogConfiguration {
+			configuration = i
+		}
+	}
+	return configuration, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func logChecksum(l *raft.Log) uint32 {
+	var head [17]byte
+	binary.BigEndian.PutUint64(head[0:], l.Index)
+	binary.BigEndian.PutUint64(head[8:], l.Term)
+	head[16] = byte(l.Type)
+	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data)
+}

@@ -1,0 +1,190 @@
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/narad-mq/narad/libs/metastate"
+)
+
+// Node is one running Raft node with its metastore replica. Its methods are safe
+// for concurrent use.
+type Node struct {
+	cfg     Config
+	stores  *stores
+	logs    *logStore
+	fsm     *fsm
+	replica *replica
+	trans   *transport
+	raft    *raft.Raft
+	slots   chan struct{} // one per entry that waits for Raft
+	lead    *leadership
+
+	stopWatch context.CancelFunc
+	tasks     sync.WaitGroup // of goroutines that end with the node
+
+	failOnce sync.Once
+	failed   chan struct{} // closed when the node stopped for good
+	failure  error         // written once, before failed is closed
+
+	closeOnce sync.Once
+	closed    chan struct{}
+	closeErr  error
+}
+
+// Open recovers a node from its directory and starts Raft. It listens at once;
+// a node without a Raft configuration stays passive until Bootstrap, or until a
+// leader adds it. Errors wrap ErrLogGap, ErrDamagedLog or ErrDamagedState when
+// the directory must not be started from.
+func Open(cfg Config) (*Node, error) { return open(cfg, nil) }
+
+// open is Open with a place for tests to hold batches back.
+func open(cfg Config, beforeApply func(n int)) (*Node, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, slots: make(chan struct{}, MaxPendingApplies),
+		failed: make(chan struct{}), closed: make(chan struct{}), lead: newLeadership(),
+	}
+	s, err := openStores(&n.cfg, n.fail)
+	if err != nil {
+		return nil, err
+	}
+	n.stores, n.logs = s, s.logs
+	if n.replica, err = newReplica(cfg.NodeID, cfg.BootNonce, s.state); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	n.fsm = newFSM(s.state, n.replica, s.applied, n.fail)
+	n.fsm.beforeApply = beforeApply
+	n.fsm.configuration.Store(s.configuration)
+	stream, err := listenStream(cfg.Bind, cfg.Advertise)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	n.trans = newTransport(stream, n.cfg.Timing.Transport, newHCLog(n.cfg.Logger))
+	if err := n.startRaft(); err != nil {
+		return nil, errors.Join(err, n.trans.Close(), s.close())
+	}
+	return n, nil
+}
+
+func (n *Node) startRaft() error {
+	cache, err := raft.NewLogCache(logCacheEntries, n.logs)
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.stopWatch = cancel
+	notify := make(chan bool, 1)
+	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("start raft: %w", err)
+	}
+	n.tasks.Go(func() { n.lead.watch(ctx, notify) })
+	n.tasks.Go(func() { n.watchLatch(ctx) })
+	return nil
+}
+
+func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
+	t := n.cfg.Timing
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(n.cfg.ServerID)
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.LeaderLease
+	c.CommitTimeout = t.Commit
+	c.MaxAppendEntries, c.BatchApplyCh = t.MaxAppendEntries, true
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, t.TrailingLogs
+	c.ShutdownOnRemove = false        // a removed member keeps its replica until an operator acts
+	c.NoSnapshotRestoreOnStart = true // openStores has done it, by its own rules
+	c.NoLegacyTelemetry = true
+	c.NotifyCh = notify
+	c.Logger = newHCLog(n.cfg.Logger)
+	return c
+}
+
+// fail stops the node for good; the first cause stays.
+func (n *Node) fail(err error) {
+	n.failOnce.Do(func() {
+		n.failure = err
+		close(n.failed)
+	})
+}
+
+// Done is closed when the node has stopped applying for good: the process must
+// exit non-zero. Err has the cause. Close alone does not close it.
+func (n *Node) Done() <-chan struct{} { return n.failed }
+
+// Err returns why Done was closed, or nil.
+func (n *Node) Err() error {
+	select {
+	case <-n.failed:
+		return n.failure
+	default:
+		return nil
+	}
+}
+
+// View returns the node's replica as roles read it.
+func (n *Node) View() metastate.View { return n.replica }
+
+// Read runs fn over the applied state at one moment: for what View does not
+// have, such as stamps of heartbeats, tombstones and answers behind a barrier.
+// It is not gated by the latch.
+func (n *Node) Read(fn func(metastate.Reader) error) error {
+	return n.stores.state.read(func(tx stateTx) error { return fn(tx) })
+}
+
+// Applied is the index up to which every entry has taken effect here.
+func (n *Node) Applied() uint64 { return n.fsm.covered.Load() }
+
+// WaitApplied returns when everything up to index has taken effect in View and
+// Read, or with the context's error, ErrApplyStopped or ErrClosed.
+func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
+	for {
+		grown := n.fsm.waiter()
+		if n.Applied() >= index {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for raft index %d, at %d: %w", index, n.Applied(), ctx.Err())
+		case <-n.failed:
+			return n.failure
+		case <-n.closed:
+			return ErrClosed
+		}
+	}
+}
+
+// Addr is the address at which others reach this node's Raft.
+func (n *Node) Addr() string { return n.trans.stream.advertise }
+
+// Snapshot takes a snapshot now. Raft does it by itself as well.
+func (n *Node) Snapshot() error {
+	if err := n.raft.Snapshot().Error(); err != nil {
+		return fmt.Errorf("take snapshot: %w", err)
+	}
+	return nil
+}
+
+// Close stops Raft and closes the files. It hands no leadership over: call
+// TransferLeadership first for that. It may be called again.
+func (n *Node) Close() error {
+	n.closeOnce.Do(func() {
+		close(n.closed)
+		n.stopWatch()
+		stopped := n.raft.Shutdown()
+		// Before waiting: calls to a silent peer would hold Raft up to the transport timeout.
+		closed := n.trans.Close()
+		n.closeErr = errors.Join(stopped.Error(), closed)
+		n.tasks.Wait()
+		n.closeErr = errors.Join(n.closeErr, n.stores.close())
+	})
+	return n.closeErr
+}

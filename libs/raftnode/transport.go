@@ -1,0 +1,120 @@
+package raftnode
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// transport is Raft's network transport with two ears. On the way in it
+// remembers the highest commit index that a leader sent since this start:
+// heartbeats do not come this way, and carry 0 besides. On the way out it
+// remembers what each server last answered to this node as leader.
+//
+// It embeds the concrete transport: behind the interface, pre-vote and Close would be lost.
+type transport struct {
+	*raft.NetworkTransport
+	stream *streamLayer
+
+	leaderCommit atomic.Uint64
+	rpcs         chan raft.RPC
+	stop         chan struct{}
+	stopOnce     sync.Once
+	done         chan struct{}
+
+	mu    sync.Mutex                  // guards peers
+	peers map[raft.ServerID]peerState // servers of the configuration only; see forget
+}
+
+// peerState is what a server's answers told.
+type peerState struct {
+	lastLog  uint64
+	term     uint64
+	heardAt  time.Time // zero: never
+	failedAt time.Time // of the last failure since heardAt; zero: none
+}
+
+func (p peerState) failing(now time.Time) bool {
+	return !p.failedAt.IsZero() && now.Sub(p.failedAt) < HeartbeatFailureMemory
+}
+
+func newTransport(s *streamLayer, timeout time.Duration, log hclog.Logger) *transport {
+	t := &transport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream: s, MaxPool: maxTransportPool, Timeout: timeout, Logger: log,
+		}),
+		stream: s, rpcs: make(chan raft.RPC), stop: make(chan struct{}), done: make(chan struct{}),
+		peers: map[raft.ServerID]peerState{},
+	}
+	go t.listen()
+	return t
+}
+
+// Consumer implements raft.Transport.
+func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+func (t *transport) listen() {
+	defer close(t.done)
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			if ae, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+				grow(&t.leaderCommit, ae.LeaderCommitIndex)
+			}
+			select {
+			case t.rpcs <- rpc:
+			case <-t.stop:
+				rpc.Respond(nil, raft.ErrTransportShutdown)
+				return
+			}
+		case <-t.stop:
+			return
+		}
+	}
+}
+
+// AppendEntries implements raft.Transport. Every heartbeat of a leader comes
+// this way, and its answer carries the end of the peer's log.
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[id]
+	if err != nil {
+		p.failedAt = now
+	} else {
+		p = peerState{lastLog: resp.LastLog, term: resp.Term, heardAt: now}
+	}
+	t.peers[id] = p
+	return err
+}
+
+// peer returns what is known of a server.
+func (t *transport) peer(id raft.ServerID) peerState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.peers[id]
+}
+
+// forget drops what is known of a server that was removed.
+func (t *transport) forget(id raft.ServerID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.peers, id)
+}
+
+// Close implements raft.WithClose. It may be called again.
+func (t *transport) Close() error {
+	t.stopOnce.Do(func() { close(t.stop) })
+	<-t.done
+	err := t.NetworkTransport.Close()
+	t.CloseStreams()
+	if closed := t.stream.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
