@@ -1,0 +1,147 @@
+// Package placement decides on which storage nodes the partitions of a new topic
+// go. It is a pure function of what the metastore knows: same input, same answer.
+//
+// Invariant: the replicas of a partition are on distinct nodes, and on distinct
+// zones as far as there are zones; a node that is dead or draining gets nothing;
+// where zones do not force otherwise, the numbers of replicas of the nodes come
+// closer to each other or stay within one.
+//
+// It moves nothing that is placed already, and elects nobody: those are
+// decisions of their own. TestAssignProperties shows what always holds.
+package placement
+
+import (
+	"fmt"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// firstEpoch is the leader epoch of a partition that nobody led before.
+const firstEpoch topic.Epoch = 1
+
+// Node is a storage node that may get replicas, and its load.
+type Node struct {
+	ID       string
+	DiskID   topic.ID64
+	Zone     string // "" counts as a zone of its own
+	Replicas int    // of all topics
+	Leads    int    // partitions of all topics
+}
+
+// NotEnoughNodesError tells that the replicas of a partition do not fit on distinct nodes.
+type NotEnoughNodesError struct {
+	Live   int // usable nodes
+	Wanted int // replication factor
+}
+
+// Error names both numbers.
+func (e *NotEnoughNodesError) Error() string {
+	return fmt.Sprintf("%d usable storage nodes for %d replicas", e.Live, e.Wanted)
+}
+
+// Candidates returns the live storage nodes that are not draining, with what
+// the assignments put on them already, in the order of members.
+func Candidates(members []topic.Member, assignments []topic.Assignment) []Node {
+	at := make(map[string]int, len(members))
+	var nodes []Node
+	for i := range members {
+		m := &members[i]
+		if m.Role != topic.RoleStorage || m.Status != topic.StatusAlive || m.Draining {
+			continue
+		}
+		at[m.ID] = len(nodes)
+		nodes = append(nodes, Node{ID: m.ID, DiskID: m.DiskID, Zone: m.Zone})
+	}
+	for i := range assignments {
+		for _, r := range assignments[i].Replicas {
+			if n, ok := at[r.Node]; ok {
+				nodes[n].Replicas++
+			}
+		}
+		if n, ok := at[assignments[i].Leader]; ok {
+			nodes[n].Leads++
+		}
+	}
+	return nodes
+}
+
+// Assign places the partitions of a new topic, index by index: each replica on
+// the node with the fewest replicas so far, each leader on that one of its
+// replicas that leads least. It leaves nodes as they are. The error is a
+// *NotEnoughNodesError.
+func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
+	if len(nodes) < t.ReplicationFactor {
+		return nil, &NotEnoughNodesError{Live: len(nodes), Wanted: t.ReplicationFactor}
+	}
+	load := append([]Node(nil), nodes...)
+	out := make([]topic.Assignment, t.Partitions)
+	for p := range out {
+		chosen := choose(load, t.ReplicationFactor)
+		out[p] = topic.Assignment{
+			Ref:         topic.Ref{Topic: t.Name, Incarnation: t.Incarnation, Partition: int32(p)},
+			LeaderEpoch: firstEpoch, ConfigVersion: 1,
+		}
+		leader := chosen[0]
+		for _, n := range chosen {
+			n.Replicas++
+			out[p].Replicas = append(out[p].Replicas, topic.Replica{Node: n.ID, DiskID: n.DiskID})
+			if n.Leads < leader.Leads {
+				leader = n
+			}
+		}
+		leader.Leads++
+		out[p].Leader = leader.ID
+	}
+	return out, nil
+}
+
+// choose picks n distinct nodes, one by one.
+func choose(nodes []Node, n int) []*Node {
+	chosen := make([]*Node, 0, n)
+	for range n {
+		var best *Node
+		for i := range nodes {
+			c := &nodes[i]
+			if !contains(chosen, c) && (best == nil || better(c, best, chosen)) {
+				best = c
+			}
+		}
+		chosen = append(chosen, best)
+	}
+	return chosen
+}
+
+// better tells whether a is the better next choice: a zone that has no replica
+// yet, then fewer replicas, then fewer leaderships, then the lower id.
+func better(a, b *Node, chosen []*Node) bool {
+	switch freshA, freshB := freshZone(a, chosen), freshZone(b, chosen); {
+	case freshA != freshB:
+		return freshA
+	case a.Replicas != b.Replicas:
+		return a.Replicas < b.Replicas
+	case a.Leads != b.Leads:
+		return a.Leads < b.Leads
+	}
+	return a.ID < b.ID
+}
+
+func freshZone(n *Node, chosen []*Node) bool {
+	if n.Zone == "" {
+		return true
+	}
+	for _, c := range chosen {
+		if c.Zone == n.Zone {
+			return false
+		}
+	}
+	return true
+}
+
+func contains(list []*Node, n *Node) bool {
+	for _, c := range list {
+		if c == n {
+			return true
+		}
+	}
+	return false
+}
