@@ -8,15 +8,15 @@ import (
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
-// RemoveBelow removes the segments whose base is below base, oldest first, but
-// never the last one. Some are kept as files to recycle. One that cannot be
+// RemoveBelow removes the segments of which every number is below base (the next
+// segment starts at or below it), oldest first, never the last one. Some are kept as files to recycle. One that cannot be
 // removed does not hold up the others; it stays listed and is tried again by
 // the next call.
 func (l *Log) RemoveBelow(base uint64) error {
 	l.mu.Lock()
 	var gone []*segment
 	for i, s := range l.segs {
-		if s.base < base && i < len(l.segs)-1 {
+		if i+1 < len(l.segs) && l.segs[i+1].base <= base {
 			gone = append(gone, s)
 		}
 	}
