@@ -1,0 +1,107 @@
+package gatewayapi
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fake struct {
+	got *WakeRequest
+	err error
+}
+
+func (f *fake) Wake(_ context.Context, req *WakeRequest) error {
+	f.got = req
+	return f.err
+}
+
+var sample = &WakeRequest{From: "storage-1", Ready: []Ready{
+	{Ref: topic.Ref{Topic: "orders", Incarnation: 5, Partition: 300}, Epoch: 7},
+	{Ref: topic.Ref{Topic: "o", Incarnation: 6}, Epoch: 1},
+}}
+
+func TestContract(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { f := &fake{}; suite(t, f, f) })
+	t.Run("wire", func(t *testing.T) {
+		f := &fake{}
+		s := rpc.NewServer(rpc.ServerConfig{NodeID: "g1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
+		Serve(s, f)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ln) }()
+		c := rpc.NewClient(rpc.ClientConfig{NodeID: "s1", ClusterID: func() string { return "c" }})
+		t.Cleanup(func() {
+			c.Close()
+			_ = s.Close()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+		suite(t, f, NewClient(c.Peer("g1", ln.Addr().String())))
+	})
+}
+
+func suite(t *testing.T, f *fake, g Gateway) {
+	if err := g.Wake(t.Context(), sample); err != nil || !reflect.DeepEqual(f.got, sample) {
+		t.Errorf("%v, got %+v", err, f.got)
+	}
+	f.err = problem.New(problem.NotReady, "starting")
+	if err := g.Wake(t.Context(), sample); !problem.HasCode(err, problem.NotReady) {
+		t.Errorf("refusal: %v", err)
+	}
+}
+
+func TestGolden(t *testing.T) {
+	want := "01" + "0973746f726167652d31" + "02" +
+		"066f7264657273" + "0000000000000005" + "ac02" + "00000007" +
+		"016f" + "0000000000000006" + "00" + "00000001"
+	whole := appendWake(nil, sample)
+	if got := hex.EncodeToString(whole); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	for n := range whole {
+		if _, err := decodeWake(whole[:n]); err == nil {
+			t.Errorf("cut at %d it was read", n)
+		}
+	}
+}
+
+func TestLargestWakeFits(t *testing.T) {
+	req := &WakeRequest{From: strings.Repeat("f", maxNodeID), Ready: make([]Ready, MaxReady)}
+	for i := range req.Ready {
+		req.Ready[i] = Ready{Ref: topic.Ref{Topic: strings.Repeat("t", topic.MaxNameLength), Partition: topic.MaxPartitions}}
+	}
+	if n := len(appendWake(nil, req)); n > maxWakeBody {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+func FuzzWake(f *testing.F) {
+	f.Add(appendWake(nil, sample))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		req, err := decodeWake(b)
+		if err != nil {
+			return
+		}
+		again, err := decodeWake(appendWake(nil, req))
+		if err != nil || !reflect.DeepEqual(req, again) {
+			t.Errorf("%x: %+v and %+v, %v", b, req, again, err)
+		}
+	})
+}

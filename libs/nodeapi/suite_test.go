@@ -1,0 +1,167 @@
+package nodeapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"reflect"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a Node that answers the samples and remembers what it was asked.
+type fake struct {
+	got any
+	err error
+}
+
+func answer[Res any](f *fake, req any, res *Res) (*Res, error) {
+	f.got = req
+	if f.err != nil {
+		return nil, f.err
+	}
+	return res, nil
+}
+
+func (f *fake) Commit(_ context.Context, r *CommitRequest) (*CommitResult, error) {
+	kept := *r
+	kept.Batch = bytes.Clone(r.Batch) // a view of a buffer that is used again
+	return answer(f, &kept, commitResult)
+}
+
+func (f *fake) Claim(_ context.Context, r *ClaimRequest) (*ClaimResult, error) {
+	return answer(f, r, claimResult)
+}
+
+func (f *fake) Settle(_ context.Context, r *SettleRequest) (*SettleResult, error) {
+	return answer(f, r, settleResult)
+}
+
+func (f *fake) Read(_ context.Context, r *ReadRequest) (*ReadResult, error) {
+	return answer(f, r, readResult)
+}
+
+func (f *fake) Details(_ context.Context, r *DetailsRequest) (*DetailsResult, error) {
+	return answer(f, r, detailsResult)
+}
+
+// The samples: every field set, and the edges of counts and numbers.
+var (
+	target        = Target{Ref: topic.Ref{Topic: "orders", Incarnation: 0x3f9a17c4e2b08d51, Partition: 3}, DiskID: 0x0102030405060708, Epoch: 9}
+	commitRequest = &CommitRequest{Target: target, Batch: []byte("batch")}
+	commitResult  = &CommitResult{Epoch: 9, HighWatermark: 1000, BaseOffset: -1, Appended: 0, Duplicates: 7}
+	claimRequest  = &ClaimRequest{Gateway: "gateway-1", Claims: []Claim{
+		{
+			Topic: "orders", Incarnation: 5, Arm: true,
+			Partitions: []ClaimPartition{{0, 6, 7}, {1023, 8, 1 << 31}},
+			Takers:     []Taker{{1, 1, 0}, {1000, 16 << 20, 43_200_000}},
+		},
+		{Topic: "empty"},
+	}}
+	claimResult = &ClaimResult{Claims: []ClaimAnswer{
+		{
+			Partitions: []ClaimStatus{ClaimMore, ClaimGone},
+			Deliveries: [][]Delivery{
+				{
+					{3, 77, 9, Nonce{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 1_764_000_000_000, 2, 30_000, "id-a", []byte("first")},
+					{3, 78, 9, Nonce{12}, -1, 1, 1000, "", []byte("second")},
+				},
+				nil,
+				{{4, 1 << 50, 9, Nonce{}, 0, 1 << 30, 1 << 40, "id-bb", []byte{0}}},
+			},
+		},
+		{Partitions: []ClaimStatus{ClaimEmpty}},
+	}}
+	settleRequest = &SettleRequest{Ops: []SettleOp{
+		{target.Ref, SettleAck, 5, 9, Nonce{1}, 0},
+		{topic.Ref{Topic: "other", Incarnation: 1}, SettleExtend, 6, 9, Nonce{2}, 30_000},
+		{target.Ref, SettleNack, 1 << 40, 9, Nonce{3}, -1},
+		{target.Ref, SettleRelease, 0, 0, Nonce{}, 0},
+	}}
+	settleResult = &SettleResult{Statuses: []SettleStatus{SettleOK, SettleLost, SettleUnavailable, SettleOK}}
+	readRequest  = &ReadRequest{Target: target, Offset: -1, SinceMS: 17, Limit: 1000, MaxBytes: 8 << 20}
+	readResult   = &ReadResult{LogStart: 2, NextOffset: 5, HighWatermark: 9, Records: []ReadRecord{
+		{2, 17, "id-a", []byte("first")}, {4, 18, "id-b", []byte("second")},
+	}}
+	detailsRequest = &DetailsRequest{Topic: "orders", Incarnation: 5, Partitions: []int32{0, 2}}
+	detailsResult  = &DetailsResult{Partitions: []PartitionDetails{
+		{Partition: 2, Epoch: 9, ConfigVersion: 1, HighWatermark: 4, Replicas: []ReplicaDetails{{ID: "s1", InSync: true}}},
+	}}
+)
+
+// TestContract runs one suite over the memory and the wire.
+func TestContract(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { f := &fake{}; suite(t, f, f) })
+	t.Run("wire", func(t *testing.T) { f := &fake{}; suite(t, f, onWire(t, f)) })
+}
+
+func onWire(t testing.TB, n Node) *Client {
+	t.Helper()
+	s := rpc.NewServer(rpc.ServerConfig{NodeID: "s1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
+	Serve(s, n)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	c := rpc.NewClient(rpc.ClientConfig{NodeID: "g1", ClusterID: func() string { return "c" }})
+	t.Cleanup(func() {
+		c.Close()
+		_ = s.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return NewClient(c.Peer("s1", ln.Addr().String()))
+}
+
+func suite(t *testing.T, f *fake, n Node) {
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		call      func() (any, error)
+		req, want any
+	}{
+		"commit":  {func() (any, error) { return n.Commit(ctx, commitRequest) }, commitRequest, commitResult},
+		"claim":   {func() (any, error) { return n.Claim(ctx, claimRequest) }, claimRequest, claimResult},
+		"settle":  {func() (any, error) { return n.Settle(ctx, settleRequest) }, settleRequest, settleResult},
+		"read":    {func() (any, error) { return n.Read(ctx, readRequest) }, readRequest, readResult},
+		"details": {func() (any, error) { return n.Details(ctx, detailsRequest) }, detailsRequest, detailsResult},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.err = nil
+			got, err := c.call()
+			if err != nil || !reflect.DeepEqual(got, c.want) || !reflect.DeepEqual(f.got, c.req) {
+				t.Errorf("answer %+v, error %v, asked %+v; want %+v for %+v", got, err, f.got, c.want, c.req)
+			}
+			f.err = problem.New(problem.NotPartitionLeader, "moved").With("leader", "s2").With("leader_epoch", 10)
+			_, err = c.call()
+			var p *problem.Problem
+			if !errors.As(err, &p) || p.Code != problem.NotPartitionLeader || p.Members["leader"] != "s2" || p.Applied != problem.AppliedNo {
+				t.Errorf("refusal: %v", err)
+			}
+		})
+	}
+}
+
+func TestSettleAnswersEveryOperation(t *testing.T) {
+	f := &fake{}
+	_, err := onWire(t, f).Settle(t.Context(), &SettleRequest{Ops: settleRequest.Ops[:2]}) // the fake answers four
+	var te *rpc.TransportError
+	if !errors.As(err, &te) || !te.Sent {
+		t.Errorf("an answer to other operations was believed: %v", err)
+	}
+	_, err = onWire(t, f).Settle(t.Context(), &SettleRequest{Ops: make([]SettleOp, MaxSettleOps+1)})
+	if !errors.As(err, &te) || te.Sent {
+		t.Errorf("too many operations were sent: %v", err)
+	}
+}

@@ -1,0 +1,132 @@
+package nodeapi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/rpc"
+)
+
+// Bounds of the bodies: a batch is at most 8 MiB of records plus headers, and
+// an answer is MaxAnswerBytes plus what the last taker may add, plus headers.
+const (
+	maxCommitBody   = 9 << 20
+	maxRequestBody  = 4 << 20
+	maxAnswerBody   = MaxAnswerBytes + 17<<20 + 3<<20
+	maxSmallReply   = 64 << 10
+	maxDetailsReply = 4 << 20
+)
+
+// The operations of a storage node.
+var (
+	methodCommit  = rpc.Method{Name: "commit", Class: rpc.ClassCommit, MaxRequest: maxCommitBody, MaxReply: maxSmallReply}
+	methodClaim   = rpc.Method{Name: "claim", Class: rpc.ClassConsume, MaxRequest: maxRequestBody, MaxReply: maxAnswerBody}
+	methodSettle  = rpc.Method{Name: "settle", Class: rpc.ClassAck, MaxRequest: maxRequestBody, MaxReply: maxSmallReply}
+	methodRead    = rpc.Method{Name: "read", Class: rpc.ClassConsume, MaxRequest: maxSmallReply, MaxReply: maxAnswerBody}
+	methodDetails = rpc.Method{Name: "details", Class: rpc.ClassControl, MaxRequest: maxSmallReply, MaxReply: maxDetailsReply}
+)
+
+// Serve registers the operations of n. Call it before the server serves. The
+// Batch of a CommitRequest is a view of the request's buffer, which is used
+// again once Commit has returned nil, and never again when it returned an error.
+func Serve(s *rpc.Server, n Node) {
+	binaryOp(s, methodCommit, decodeCommit, n.Commit, appendCommitResult)
+	binaryOp(s, methodClaim, decodeClaimRequest, n.Claim, appendClaimResult)
+	binaryOp(s, methodSettle, decodeSettleRequest, n.Settle, appendSettleResult)
+	binaryOp(s, methodRead, decodeReadRequest, n.Read, appendReadResult)
+	rpc.HandleJSON(s, methodDetails, n.Details)
+}
+
+func binaryOp[Req, Res any](s *rpc.Server, m rpc.Method, decode func([]byte) (*Req, error),
+	do func(context.Context, *Req) (*Res, error), encode func([]byte, *Res) []byte,
+) {
+	s.Handle(m, func(ctx context.Context, r *rpc.Request, reply []byte) ([]byte, error) {
+		req, err := decode(r.Body)
+		if err != nil {
+			return nil, problem.New(problem.InvalidRequest, "the %s body is malformed", m.Name)
+		}
+		res, err := do(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return encode(reply, res), nil
+	})
+}
+
+// Client is the Node at one address. Besides refusals its methods return
+// *rpc.TransportError. The bodies and ids of a ClaimResult or ReadResult keep
+// the whole answer in memory as long as one of them is in use.
+type Client struct{ peer *rpc.Peer }
+
+var _ Node = (*Client)(nil)
+
+// NewClient returns the node that a peer reaches.
+func NewClient(peer *rpc.Peer) *Client { return &Client{peer: peer} }
+
+// Commit implements Node. The batch is not read any more when it returns.
+func (c *Client) Commit(ctx context.Context, req *CommitRequest) (*CommitResult, error) {
+	var room [512]byte // a head is at most 200 bytes of name and 30 more
+	reply, err := c.peer.Call(ctx, methodCommit, appendCommitHead(room[:0], req), req.Batch)
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Release()
+	return decoded(c, methodCommit, reply, decodeCommitResult)
+}
+
+// Claim implements Node.
+func (c *Client) Claim(ctx context.Context, req *ClaimRequest) (*ClaimResult, error) {
+	reply, err := c.peer.Call(ctx, methodClaim, appendClaimRequest(nil, req))
+	if err != nil {
+		return nil, err
+	}
+	return decoded(c, methodClaim, reply, decodeClaimResult) // not released: the bodies point into it
+}
+
+// Settle implements Node.
+func (c *Client) Settle(ctx context.Context, req *SettleRequest) (*SettleResult, error) {
+	if len(req.Ops) > MaxSettleOps {
+		return nil, &rpc.TransportError{
+			Op: methodSettle.Name, Node: c.peer.Addr(),
+			Err: fmt.Errorf("%d operations, the bound is %d", len(req.Ops), MaxSettleOps),
+		}
+	}
+	reply, err := c.peer.Call(ctx, methodSettle, appendSettleRequest(nil, req))
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Release()
+	res, err := decoded(c, methodSettle, reply, decodeSettleResult)
+	if err == nil && len(res.Statuses) != len(req.Ops) {
+		return nil, c.lost(methodSettle, fmt.Errorf("%d statuses for %d operations", len(res.Statuses), len(req.Ops)))
+	}
+	return res, err
+}
+
+// Read implements Node.
+func (c *Client) Read(ctx context.Context, req *ReadRequest) (*ReadResult, error) {
+	reply, err := c.peer.Call(ctx, methodRead, appendReadRequest(nil, req))
+	if err != nil {
+		return nil, err
+	}
+	return decoded(c, methodRead, reply, decodeReadResult) // not released: the bodies point into it
+}
+
+// Details implements Node.
+func (c *Client) Details(ctx context.Context, req *DetailsRequest) (*DetailsResult, error) {
+	return rpc.CallJSON[DetailsResult](ctx, c.peer, methodDetails, req)
+}
+
+func decoded[Res any](c *Client, m rpc.Method, reply rpc.Reply, decode func([]byte) (*Res, error)) (*Res, error) {
+	res, err := decode(reply.Body)
+	if err != nil {
+		return nil, c.lost(m, err)
+	}
+	return res, nil
+}
+
+// lost is an answer that cannot be understood: the work was done, or not.
+func (c *Client) lost(m rpc.Method, err error) error {
+	return &rpc.TransportError{Op: m.Name, Node: c.peer.Addr(), Sent: true, Err: err}
+}
