@@ -1,0 +1,245 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// restartDelay is the contract's second.
+	restartDelay = time.Second
+	// lookEvery is how often a hold file and readiness are looked at.
+	lookEvery = 50 * time.Millisecond
+	// probeTimeout bounds one look at /readyz.
+	probeTimeout = 2 * time.Second
+	// stageTimeout is the programs' promise (15 s) and a little; then they are killed.
+	stageTimeout = 16 * time.Second
+	// stopTimeout bounds a whole stop: normally stages take well under a second.
+	stopTimeout = 36 * time.Second
+)
+
+// Config of a cluster.
+type Config struct {
+	Size      Size
+	BasePort  int
+	DataDir   string // made when it does not exist
+	ReadyFile string // written once every node was ready; empty: none
+	LogLevel  string // of the nodes; empty: info
+	// Program finds the executable of a role. Nil: Find.
+	Program func(name string) (string, error)
+	// Log hears of nodes that die and come back, one line each. Nil: nobody.
+	Log io.Writer
+}
+
+// Cluster is a planned and then running set of nodes.
+type Cluster struct {
+	cfg    Config
+	nodes  []*process
+	starts chan func() // run on the one thread that the children's lives hang on
+	kill   chan struct{}
+
+	mu  sync.Mutex // guards log and the order of writes of endpoints.json; held across that write on purpose: the file must not go back in time
+	pid []int      // by index of nodes; guarded by mu
+}
+
+// New plans a cluster and checks all that can be checked before a process runs: the
+// programs are there, the ports are free, the data belongs to such a cluster.
+func New(cfg Config) (*Cluster, error) {
+	if cfg.Program == nil {
+		cfg.Program = Find
+	}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	if cfg.LogLevel == "" {
+		cfg.LogLevel = "info"
+	}
+	dir, err := filepath.Abs(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
+	}
+	cfg.DataDir = dir
+	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel)
+	if err != nil {
+		return nil, err
+	}
+	if addr := busy(nodes); addr != "" {
+		return nil, fmt.Errorf("%s is in use: stop what listens there, or choose another --base-port (%d ports from it are needed)", addr, PortSpan)
+	}
+	c := &Cluster{cfg: cfg, pid: make([]int, len(nodes)), starts: make(chan func()), kill: make(chan struct{})}
+	for i, n := range nodes {
+		path, err := cfg.Program(n.role)
+		if err != nil {
+			return nil, err
+		}
+		c.nodes = append(c.nodes, &process{node: n, cluster: c, index: i, path: path, stop: make(chan struct{}), done: make(chan struct{})})
+	}
+	if err := claim(dir, made{BasePort: cfg.BasePort, Voters: cfg.Size.Voters}); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// URLs of the gateways, for clients.
+func (c *Cluster) URLs() []string {
+	var urls []string
+	for _, p := range c.nodes {
+		if p.http != "" {
+			urls = append(urls, "http://"+p.http)
+		}
+	}
+	return urls
+}
+
+// Run starts every node, calls ready once when all are ready, keeps them running
+// until ctx ends, then stops them in order: gateways, storage nodes, voters. An
+// error names nodes that had to be killed or that stopped with a failure.
+func (c *Cluster) Run(ctx context.Context, ready func()) error {
+	if c.cfg.ReadyFile != "" {
+		if err := remove(c.cfg.ReadyFile); err != nil { // of an earlier run
+			return fmt.Errorf("remove old ready file: %w", err)
+		}
+	}
+	if err := c.setPID(0, 0); err != nil { // endpoints.json is there before any process
+		return err
+	}
+	launcher := make(chan struct{})
+	go func() { defer close(launcher); c.launch() }()
+	for _, p := range c.nodes {
+		go p.supervise()
+	}
+	err := c.awaitReady(ctx)
+	if err == nil && ctx.Err() == nil && ready != nil {
+		ready()
+	}
+	if err == nil {
+		<-ctx.Done()
+	}
+	err = errors.Join(err, c.stop())
+	close(c.starts)
+	<-launcher
+	return err
+}
+
+// Kill ends the children at once: the answer to an operator who asks to stop twice.
+// To be called once, while Run stops.
+func (c *Cluster) Kill() { close(c.kill) }
+
+// launch runs starts on one thread that lives until the last child has ended:
+// Pdeathsig fires when the thread that made the child ends, not the process.
+func (c *Cluster) launch() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for start := range c.starts {
+		start()
+	}
+}
+
+// awaitReady returns when one look at every node found it ready, and has written the
+// ready file then; or when ctx ends.
+func (c *Cluster) awaitReady(ctx context.Context) error {
+	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if slices.ContainsFunc(c.nodes, func(p *process) bool { return !isReady(ctx, client, p.ops) }) {
+			continue
+		}
+		if c.cfg.ReadyFile == "" {
+			return nil
+		}
+		content := ""
+		for _, u := range c.URLs() {
+			content += u + "\n"
+		}
+		return replace(c.cfg.ReadyFile, []byte(content))
+	}
+}
+
+func isReady(ctx context.Context, client *http.Client, ops string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ops+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+}
+
+// stop ends the roles one after the other, each node of a role at once.
+func (c *Cluster) stop() error {
+	all := time.Now().Add(stopTimeout)
+	var errs []error
+	for _, role := range []string{Gateway, Storage, Voter} {
+		deadline := time.NewTimer(min(stageTimeout, time.Until(all)))
+		for _, p := range c.nodes {
+			if p.role == role {
+				close(p.stop)
+			}
+		}
+		expired := false
+		for _, p := range c.nodes {
+			if p.role != role {
+				continue
+			}
+			if !expired {
+				select {
+				case <-p.done:
+				case <-deadline.C:
+					expired = true
+				case <-c.kill:
+					expired = true
+				}
+			}
+			if expired {
+				p.kill()
+				<-p.done
+			}
+			errs = append(errs, p.err)
+		}
+		deadline.Stop()
+	}
+	return errors.Join(errs...)
+}
+
+// setPID notes the process of a node (0: none) and replaces endpoints.json.
+func (c *Cluster) setPID(index, pid int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pid[index] = pid
+	list := make([]endpoint, len(c.nodes))
+	for i, p := range c.nodes {
+		list[i] = endpoint{ID: p.id, Role: p.role, PID: c.pid[i], HTTP: addr(p.http), RPC: addr(p.rpc), Raft: addr(p.raft), Ops: addr(p.ops)}
+	}
+	return writeJSON(c.file("endpoints.json"), list)
+}
+
+func addr(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (c *Cluster) file(name string) string { return filepath.Join(c.cfg.DataDir, "run", name) }
+
+func (c *Cluster) logf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintf(c.cfg.Log, format+"\n", args...)
+}

@@ -1,0 +1,220 @@
+package dev
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/testkit"
+)
+
+func TestClusterStartsAndStopsInOrder(t *testing.T) {
+	r := run(t, Size{3, 2, 2})
+	r.ready()
+	for _, id := range []string{"voter-1", "voter-2", "voter-3", "storage-1", "storage-2", "gateway-1", "gateway-2"} {
+		e := r.node(id)
+		if !alive(e.PID) || strings.TrimSpace(r.read("run/"+id+".pid")) != strconv.Itoa(e.PID) {
+			t.Errorf("%s: pid %d, pid file %q", id, e.PID, r.read("run/"+id+".pid"))
+		}
+		if e.RPC == nil || e.Raft == nil || e.Ops == nil || (e.HTTP != nil) != (e.Role == Gateway) {
+			t.Errorf("addresses of %+v", e)
+		}
+		if log := r.read("run/" + id + ".log"); !strings.Contains(log, "started "+id) || strings.Contains(log, "leaked") {
+			t.Errorf("log of %s: %s", id, log)
+		}
+	}
+	if want := fmt.Sprintf("http://127.0.0.1:%d", r.c.cfg.BasePort); r.c.URLs()[0] != want || !strings.HasPrefix(r.read("ready"), want+"\n") {
+		t.Errorf("urls %v, ready file %q", r.c.URLs(), r.read("ready"))
+	}
+	pid := r.node("voter-1").PID
+	if err := r.finish(); err != nil {
+		t.Fatal(err)
+	}
+	order := strings.Fields(r.read("stopped"))
+	if len(order) != 7 || alive(pid) {
+		t.Fatalf("stopped %v, voter alive: %t", order, alive(pid))
+	}
+	for i, prefix := range []string{"gateway", "gateway", "storage", "storage", "voter", "voter", "voter"} {
+		if !strings.HasPrefix(order[i], prefix) {
+			t.Errorf("stopped in the order %v", order)
+		}
+	}
+	if r.node("voter-1").PID != 0 || r.read("run/voter-1.pid") != "" {
+		t.Error("a stopped node still has a pid")
+	}
+}
+
+func TestKilledNodeIsStartedAgain(t *testing.T) {
+	r := run(t, Size{1, 1, 1})
+	r.ready()
+	old := r.kill("storage-1")
+	since := time.Now()
+	testkit.Poll(t, limit, "another process runs", func() bool { pid := r.node("storage-1").PID; return pid > 0 && pid != old })
+	if d := time.Since(since); d < 900*time.Millisecond {
+		t.Errorf("started again after %v, want a second", d)
+	}
+	if err := r.finish(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHoldKeepsANodeDown(t *testing.T) {
+	r := run(t, Size{1, 1, 1})
+	r.ready()
+	r.touch("run/storage-1.hold")
+	r.kill("storage-1")
+	testkit.Poll(t, limit, "the node is down", func() bool { return r.node("storage-1").PID == 0 })
+	// The gateway is killed later and comes back: by then a node without a hold would be back too.
+	old := r.kill("gateway-1")
+	testkit.Poll(t, limit, "the gateway is back", func() bool { pid := r.node("gateway-1").PID; return pid > 0 && pid != old })
+	if pid := r.node("storage-1").PID; pid != 0 {
+		t.Fatalf("a held node runs as %d", pid)
+	}
+	if err := os.Remove(filepath.Join(r.dir, "run", "storage-1.hold")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Poll(t, limit, "the node is back", func() bool { return alive(r.node("storage-1").PID) })
+	r.touch("run/storage-1.hold")
+	r.kill("storage-1")
+	testkit.Poll(t, limit, "the node is down again", func() bool { return r.node("storage-1").PID == 0 })
+	if err := r.finish(); err != nil { // a held node does not hold up the stop
+		t.Fatal(err)
+	}
+}
+
+func TestReadyFileWaitsForEveryNode(t *testing.T) {
+	r := run(t, Size{1, 1, 1}, "unready-storage-1", "ready")
+	testkit.Poll(t, limit, "all run", func() bool {
+		return !exists(filepath.Join(r.dir, "ready")) && strings.Contains(r.read("run/storage-1.log"), "started") &&
+			strings.Contains(r.read("run/gateway-1.log"), "started")
+	})
+	if err := os.Remove(filepath.Join(r.dir, "unready-storage-1")); err != nil {
+		t.Fatal(err)
+	}
+	r.ready()
+}
+
+func TestDeafNodeIsKilledAtTheSecondRequest(t *testing.T) {
+	r := run(t, Size{1, 1, 1}, "stubborn-storage-1")
+	r.ready()
+	pid := r.node("storage-1").PID
+	r.stop()
+	testkit.Poll(t, limit, "the gateway has stopped", func() bool { return strings.Contains(r.read("stopped"), "gateway-1") })
+	if !alive(pid) {
+		t.Error("the node was not given its time")
+	}
+	r.c.Kill()
+	if err := r.finish(); err == nil || !strings.Contains(err.Error(), "storage-1 did not stop in time and was killed") {
+		t.Errorf("got %v", err)
+	}
+	if alive(pid) {
+		t.Error("it still runs")
+	}
+}
+
+func TestChildrenDieWithDev(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ties a child's life to its parent's")
+	}
+	dir := t.TempDir()
+	cmd := devProcess(t, dir)
+	testkit.Poll(t, limit, "the cluster is ready", func() bool { return exists(filepath.Join(dir, "ready")) })
+	pids := []int{findNode(t, dir, "voter-1").PID, findNode(t, dir, "storage-1").PID, findNode(t, dir, "gateway-1").PID}
+	for _, pid := range pids {
+		if !alive(pid) {
+			t.Fatalf("pids %v", pids)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // says that it was killed
+	testkit.Poll(t, limit, "the children are gone", func() bool { return !alive(pids[0]) && !alive(pids[1]) && !alive(pids[2]) })
+}
+
+func TestRefusals(t *testing.T) {
+	base := freeBase(t)
+	l, err := net.Listen("tcp", address(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := t.TempDir()
+	if _, err := New(fakeConfig(dir, base, Size{1, 1, 1})); err == nil || !strings.Contains(err.Error(), address(base)+" is in use") {
+		t.Errorf("busy port: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []Size{{0, 1, 1}, {2, 1, 1}, {1, 20, 1}, {1, -1, 1}} {
+		if _, err := New(fakeConfig(dir, base, s)); err == nil {
+			t.Errorf("%+v was taken", s)
+		}
+	}
+	if _, err := New(fakeConfig(dir, base, Size{1, 1, 1})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(fakeConfig(dir, base, Size{1, 3, 2})); err != nil {
+		t.Errorf("more storage nodes over the same data: %v", err)
+	}
+	if _, err := New(fakeConfig(dir, base, Size{3, 1, 1})); err == nil || !strings.Contains(err.Error(), "--voters 1") {
+		t.Errorf("other voters over the same data: %v", err)
+	}
+	if _, err := Find("no-such-program-of-narad"); err == nil || !strings.Contains(err.Error(), "PATH") {
+		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const common = " --gossip-addr= --nats-url= --advertise 127.0.0.1 --insecure --log-format text --log-level info "
+	want := []string{
+		"--node-id voter-1 --data-dir /d/voter-1 --rpc-addr 127.0.0.1:7999 --raft-addr 127.0.0.1:8000 --ops-addr 127.0.0.1:8001" + common + "--single",
+		"--node-id storage-1 --data-dir /d/storage-1 --rpc-addr 127.0.0.1:7996 --raft-addr 127.0.0.1:7997 --ops-addr 127.0.0.1:7998" + common + "--join 127.0.0.1:7999",
+		"--node-id gateway-1 --data-dir /d/gateway-1 --rpc-addr 127.0.0.1:7993 --raft-addr 127.0.0.1:7994 --ops-addr 127.0.0.1:7995" + common +
+			"--http-addr 127.0.0.1:7942 --auth none --drain-delay 0s --join 127.0.0.1:7999",
+	}
+	for i, n := range one {
+		if got := strings.Join(n.args, " "); got != want[i] {
+			t.Errorf("got  %s\nwant %s", got, want[i])
+		}
+	}
+	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(three[1].args, " ")
+	for _, part := range []string{
+		"--initial-members voter-1=127.0.0.1:8000,voter-2=127.0.0.1:7997,voter-3=127.0.0.1:7994",
+		"--join 127.0.0.1:7999,127.0.0.1:7996,127.0.0.1:7993",
+	} {
+		if !strings.Contains(got, part) {
+			t.Errorf("voter-2 is started with %s", got)
+		}
+	}
+	seen := map[string]string{}
+	for _, n := range three {
+		for _, a := range []string{n.http, n.rpc, n.raft, n.ops} {
+			if a == "" {
+				continue
+			}
+			_, port, err := net.SplitHostPort(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err := strconv.Atoi(port); err != nil || p < 7942 || p >= 7942+PortSpan || seen[a] != "" {
+				t.Errorf("%s of %s: outside the span, or that of %s", a, n.id, seen[a])
+			}
+			seen[a] = n.id
+		}
+	}
+}
