@@ -46,6 +46,7 @@ type Receipt struct {
 	Incarnation string  `json:"incarnation"`
 	Partition   *uint32 `json:"partition"`
 	Offset      *uint64 `json:"offset"`
+	Raw         []byte  `json:"-"` // the answer as it came
 }
 
 // Produce stores one message. When the error's Applied is unknown the message may
@@ -71,7 +72,10 @@ func (c *Client) Produce(ctx context.Context, topic string, m Message, o Produce
 	}
 	call.ContentType = m.ContentType
 	call.Body = m.Payload
-	_, err = c.doJSON(ctx, call, &r)
+	ans, err := c.doJSON(ctx, call, &r)
+	if err == nil {
+		r.Raw = ans.Body
+	}
 	return r, err
 }
 
@@ -81,6 +85,7 @@ type BatchReceipt struct {
 	Accepted  int          `json:"accepted"`
 	Committed int          `json:"committed"`
 	Results   []ItemResult `json:"results"`
+	Raw       []byte       `json:"-"` // the answer as it came
 }
 
 // ItemResult is one message's or handle's outcome: what a single call would have got.
@@ -114,10 +119,14 @@ func (c *Client) ProduceBatch(ctx context.Context, topic string, msgs []Message,
 	o.apply(&call)
 	call.ContentType = batchType
 	ans, err := c.doJSON(ctx, call, &r)
-	if err == nil && o.Committed && len(r.Results) != len(msgs) {
+	if err != nil {
+		return r, err
+	}
+	r.Raw = ans.Body
+	if o.Committed && len(r.Results) != len(msgs) {
 		return r, c.unreadable(call, ans, fmt.Errorf("%d results for %d messages", len(r.Results), len(msgs)))
 	}
-	return r, err
+	return r, nil
 }
 
 func (o ProduceOptions) apply(call *Call) {
