@@ -22,8 +22,8 @@ func applyCreate(tx Tx, e *CreateTopic) (Result, error) {
 	if taken != nil {
 		return refuse(problem.TopicExists, fmt.Sprintf("a topic named %q exists", taken.Name)).with("topic", taken), nil
 	}
-	if IsEnded(tx, t.Incarnation) {
-		return refuse(problem.TopicChanged, "this incarnation has ended").with("incarnation", t.Incarnation), nil
+	if IsEnded(tx, t.Incarnation) || IsLive(tx, t.Incarnation) {
+		return refuse(problem.TopicChanged, "this incarnation was given before").with("incarnation", t.Incarnation), nil
 	}
 	// One above every version that an ended life had: a name that comes again
 	// never shows a version that it had before.
@@ -79,6 +79,9 @@ func putNewTopic(tx Tx, t *topic.Topic, list []topic.Assignment) error {
 		return err
 	}
 	if err := tx.Put(BucketFolded, []byte(topic.FoldName(t.Name)), []byte(t.Name)); err != nil {
+		return err
+	}
+	if err := tx.Put(BucketLive, incarnationKey(t.Incarnation), []byte(t.Name)); err != nil {
 		return err
 	}
 	for i := range list {
@@ -163,6 +166,9 @@ func forget(tx Tx, t *topic.Topic, nowMS int64) error {
 		}
 	}
 	if err := tx.Delete(BucketFolded, []byte(topic.FoldName(t.Name))); err != nil {
+		return err
+	}
+	if err := tx.Delete(BucketLive, incarnationKey(t.Incarnation)); err != nil {
 		return err
 	}
 	if err := tx.Delete(BucketTopics, []byte(t.Name)); err != nil {

@@ -73,17 +73,8 @@ func IsEnded(r Reader, id topic.Incarnation) bool {
 	return r.Get(BucketEnded, incarnationKey(id)) != nil
 }
 
-// IncarnationLive tells whether a live topic has this incarnation. It looks at
-// every topic: for questions behind a barrier, not for the message path.
-func IncarnationLive(r Reader, id topic.Incarnation) (bool, error) {
-	all, err := AllTopics(r)
-	for i := range all {
-		if all[i].Incarnation == id {
-			return true, err
-		}
-	}
-	return false, err
-}
+// IsLive tells whether a live topic has this incarnation.
+func IsLive(r Reader, id topic.Incarnation) bool { return r.Get(BucketLive, incarnationKey(id)) != nil }
 
 // ReadClusterID returns the cluster's id, or "" before it was applied.
 func ReadClusterID(r Reader) (string, error) {

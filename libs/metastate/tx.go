@@ -13,6 +13,8 @@ const (
 	BucketAssignments Bucket = "assignments"
 	// BucketReplicas: node id, 0x00, name -> empty: the topics that have a replica on a node.
 	BucketReplicas Bucket = "replicas"
+	// BucketLive: incarnation (8 bytes big-endian) -> exact name of the live topic that has it.
+	BucketLive Bucket = "live"
 	// BucketMembers: member id -> topic.Member.
 	BucketMembers Bucket = "members"
 	// BucketEnded: incarnation (8 bytes big-endian) -> EndedRecord. Nothing expires.
@@ -26,7 +28,7 @@ const (
 // Buckets lists every bucket once.
 func Buckets() []Bucket {
 	return []Bucket{
-		BucketTopics, BucketFolded, BucketAssignments, BucketReplicas,
+		BucketTopics, BucketFolded, BucketAssignments, BucketReplicas, BucketLive,
 		BucketMembers, BucketEnded, BucketTombstones, BucketMeta,
 	}
 }

@@ -1,0 +1,156 @@
+package metastate
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// The table as released. A line here is never edited, only added: a number on a
+// log means the same for ever.
+const releasedTable = `
+1 cluster_id 0.1.0
+2 register_member 0.1.0
+3 heartbeats 0.1.0
+4 mark_dead 0.1.0
+5 create_topic 0.1.0
+6 update_topic 0.1.0
+7 delete_topic 0.1.0
+`
+
+func TestEntryNumbersAreForEver(t *testing.T) {
+	seen := map[Type]bool{}
+	var b strings.Builder
+	b.WriteString("\n")
+	last := Type(0)
+	for _, row := range Table() {
+		if seen[row.Type] || row.Type <= last {
+			t.Errorf("number %d stands twice or out of order", row.Type)
+		}
+		seen[row.Type], last = true, row.Type
+		if got := row.New().EntryType(); got != row.Type {
+			t.Errorf("%s makes entries of type %d", row.Name, got)
+		}
+		fmt.Fprintf(&b, "%d %s %s\n", row.Type, row.Name, row.Since)
+	}
+	if b.String() != releasedTable {
+		t.Errorf("the table changed:%s", b.String())
+	}
+	if NewestType() != last {
+		t.Errorf("newest type is %d", NewestType())
+	}
+}
+
+// The bytes of entries as they stand on logs.
+func TestGoldenEntries(t *testing.T) {
+	cfg := topic.DefaultConfig()
+	for _, c := range []struct {
+		e    Entry
+		json string
+	}{
+		{&ClusterID{ID: "c1"}, "\x01" + `{"id":"c1"}`},
+		{
+			&RegisterMember{NowMS: 5, Member: topic.Member{ID: "s1", Role: topic.RoleStorage, DiskID: 1, BootNonce: 2, RPCAddr: "a:1", RaftAddr: "a:2"}},
+			"\x02" + `{"member":{"id":"s1","role":"storage-node","status":"","draining":false,"disk_id":"0000000000000001","boot_nonce":"0000000000000002","rpc_addr":"a:1","raft_addr":"a:2","release":"","newest_entry_type":0,"heartbeat_ms":0,"wal_backlog":0,"disk_used_percent":0},"now_ms":5}`,
+		},
+		{
+			&Heartbeats{NowMS: 6, Items: []Heartbeat{{ID: "s1", BootNonce: 2, DiskUsedPercent: 3}}},
+			"\x03" + `{"now_ms":6,"items":[{"id":"s1","boot_nonce":"0000000000000002","wal_backlog":0,"disk_used_percent":3}]}`,
+		},
+		{&MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: 6}}}, "\x04" + `{"items":[{"id":"s1","heartbeat_ms":6}]}`},
+		{
+			&DeleteTopic{Name: "t", Incarnation: 10, Version: 1, NowMS: 7},
+			"\x07" + `{"name":"t","incarnation":"000000000000000a","version":1,"now_ms":7}`,
+		},
+		{
+			&UpdateTopic{Name: "t", Incarnation: 10, Version: 1, Config: cfg},
+			"\x06" + `{"name":"t","incarnation":"000000000000000a","version":1,"config":{"partitions":3,"replication_factor":1,"retention_ms":604800000,"retention_bytes":0,"visibility_timeout_ms":30000,"max_in_flight_per_partition":1024,"max_acked_ahead_per_partition":100000,"reroute":true,"max_deliveries":0}}`,
+		},
+	} {
+		raw, err := Encode(c.e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(raw[:len(raw)-crcBytes]); got != c.json {
+			t.Errorf("type %d:\ngot  %s\nwant %s", c.e.EntryType(), got, c.json)
+		}
+	}
+	raw, err := Encode(&ClusterID{ID: "c1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := hex.EncodeToString(raw), "017b226964223a226331227d6f50d197"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestDamageAndTheUnknownAreErrors(t *testing.T) {
+	good, err := Encode(createOne("orders", 1, "s1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range good {
+		bad := append([]byte(nil), good...)
+		bad[i] ^= 0x40
+		if _, err := Decode(bad); !errors.Is(err, ErrDamagedEntry) {
+			t.Fatalf("byte %d flipped: %v", i, err)
+		}
+	}
+	for n := range len(good) {
+		if _, err := Decode(good[:n]); !errors.Is(err, ErrDamagedEntry) {
+			t.Fatalf("cut to %d bytes: %v", n, err)
+		}
+	}
+	if _, err := Decode(seal(200, `{}`)); !errors.Is(err, ErrUnknownEntryType) {
+		t.Fatalf("unknown type: %v", err)
+	}
+	for _, body := range []string{`{"id":"c","more":1}`, `{"ID":"c"}`, `{"id":"c","id":"d"}`, `{"id":"c"} `, `{"id":"c"}{}`, ``} {
+		_, err := Decode(seal(TypeClusterID, body))
+		if ok := body == `{"id":"c"} `; ok != (err == nil) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	// The largest topic fits.
+	if _, err := Encode(createMany("big", 1, topic.MaxPartitions, 5)); err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("x", MaxEntryBytes)
+	if _, err := Encode(&ClusterID{ID: big}); !errors.Is(err, ErrEntryTooLarge) {
+		t.Fatalf("too large: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, row := range Table() {
+		raw, err := Encode(row.New())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+		f.Add(raw[:len(raw)-crcBytes])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _ = Decode(b)
+		if len(b) == 0 {
+			return
+		}
+		e, err := Decode(seal(Type(b[0]), string(b[1:])))
+		if err != nil {
+			return
+		}
+		raw, err := Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Decode(raw); err != nil {
+			t.Fatalf("what was encoded does not decode: %v", err)
+		}
+		if _, err := ApplyEntry(newMemTx(), e); err != nil {
+			t.Fatalf("an entry that decodes must apply or be refused: %v", err)
+		}
+	})
+}

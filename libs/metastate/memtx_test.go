@@ -1,0 +1,143 @@
+package metastate
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// memTx is a state in memory. It refuses what a real transaction would not bear.
+type memTx struct {
+	data     map[Bucket]map[string]string
+	scanning int
+}
+
+func newMemTx() *memTx {
+	m := &memTx{data: map[Bucket]map[string]string{}}
+	for _, b := range Buckets() {
+		m.data[b] = map[string]string{}
+	}
+	return m
+}
+
+func (m *memTx) Get(b Bucket, key []byte) []byte {
+	if v, ok := m.data[b][string(key)]; ok {
+		return []byte(v)
+	}
+	return nil
+}
+
+func (m *memTx) Scan(b Bucket, prefix []byte, fn func(key, value []byte) bool) {
+	m.scanning++
+	defer func() { m.scanning-- }()
+	var keys []string
+	for k := range m.data[b] {
+		if strings.HasPrefix(k, string(prefix)) {
+			keys = append(keys, k)
+		}
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		if !fn([]byte(k), []byte(m.data[b][k])) {
+			return
+		}
+	}
+}
+
+func (m *memTx) Put(b Bucket, key, value []byte) error {
+	m.write(b, key)
+	m.data[b][string(key)] = string(value)
+	return nil
+}
+
+func (m *memTx) Delete(b Bucket, key []byte) error {
+	m.write(b, key)
+	delete(m.data[b], string(key))
+	return nil
+}
+
+func (m *memTx) write(b Bucket, key []byte) {
+	if m.scanning > 0 || m.data[b] == nil || len(key) == 0 {
+		panic(fmt.Sprintf("bad write to %s/%q", b, key))
+	}
+}
+
+// dump is the whole state as text.
+func (m *memTx) dump() string {
+	var b strings.Builder
+	for _, bucket := range Buckets() {
+		m.Scan(bucket, nil, func(k, v []byte) bool {
+			fmt.Fprintf(&b, "%s %q %s\n", bucket, k, v)
+			return true
+		})
+	}
+	return b.String()
+}
+
+// do applies an entry by way of its bytes.
+func (m *memTx) do(t testing.TB, e Entry) Result {
+	t.Helper()
+	raw, err := Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Apply(m, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// fatalf is what testing.T and rapid.T share.
+type fatalf interface {
+	Fatalf(format string, args ...any)
+}
+
+// checkInvariants checks what must hold between records after every entry.
+func checkInvariants(t fatalf, m *memTx) {
+	topics, err := AllTopics(m)
+	if err != nil {
+		t.Fatalf("topics: %v", err)
+	}
+	folded, assigned, replicas := 0, 0, map[string]bool{}
+	live := map[topic.Incarnation]bool{}
+	for i := range topics {
+		top := &topics[i]
+		if live[top.Incarnation] || IsEnded(m, top.Incarnation) {
+			t.Fatalf("incarnation %s of %s lives twice or has ended", top.Incarnation, top.Name)
+		}
+		live[top.Incarnation] = true
+		if got := string(m.Get(BucketLive, incarnationKey(top.Incarnation))); got != top.Name {
+			t.Fatalf("%s: incarnation leads to %q", top.Name, got)
+		}
+		if got := string(m.Get(BucketFolded, []byte(topic.FoldName(top.Name)))); got != top.Name {
+			t.Fatalf("%s: folded name leads to %q", top.Name, got)
+		}
+		folded++
+		list, err := AssignmentsByName(m, top.Name)
+		if err != nil {
+			t.Fatalf("assignments of %s: %v", top.Name, err)
+		}
+		if why := checkAssignments(top, list); why != "" {
+			t.Fatalf("%s: %s", top.Name, why)
+		}
+		assigned += len(list)
+		for _, a := range list {
+			for _, r := range a.Replicas {
+				replicas[string(replicaKey(r.Node, top.Name))] = true
+			}
+		}
+	}
+	if len(m.data[BucketLive]) != folded || len(m.data[BucketFolded]) != folded || len(m.data[BucketAssignments]) != assigned || len(m.data[BucketReplicas]) != len(replicas) {
+		t.Fatalf("left over: %d folded names for %d topics, %d assignments for %d, %d replica keys for %d",
+			len(m.data[BucketFolded]), folded, len(m.data[BucketAssignments]), assigned, len(m.data[BucketReplicas]), len(replicas))
+	}
+	for k := range replicas {
+		if _, ok := m.data[BucketReplicas][k]; !ok {
+			t.Fatalf("no replica key %q", k)
+		}
+	}
+}
