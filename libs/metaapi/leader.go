@@ -11,11 +11,6 @@ import (
 )
 
 const (
-	// MaxHints bounds the leader hints that one walk follows: a hint that leads
-	// to another hint four times in a row is a loop or an election.
-	MaxHints = 4
-	// maxWalk bounds the nodes asked in one call: more voters there are not.
-	maxWalk = 16
 	// askBudget ends one try of a call that may be repeated, so that a voter that
 	// hangs leaves time for the next; it covers the 5 s barrier of a confirm.
 	askBudget = 6 * time.Second
@@ -160,36 +155,26 @@ func change[Res any](ctx context.Context, l *Leader, call func(context.Context, 
 }
 
 func walk[Res any](ctx context.Context, l *Leader, try func(*Client) (verdict, *Res, error)) (*Res, error) {
-	asked, hints := map[string]bool{}, 0
-	queue := l.candidates()
-	for len(queue) > 0 && len(asked) < maxWalk && ctx.Err() == nil {
-		addr := queue[0]
-		queue = queue[1:]
-		if addr == "" || asked[addr] {
-			continue
-		}
-		asked[addr] = true
+	w := NewWalk(l.candidates()...)
+	for addr := w.Next(); addr != "" && ctx.Err() == nil; addr = w.Next() {
 		v, res, err := try(l.client(addr))
 		if v == answered {
 			l.remember(addr)
 			return res, err
 		}
-		if hint := HintOf(err); hint != "" && hints < MaxHints {
-			hints++
-			queue = append([]string{hint}, queue...)
-		}
+		w.Hint(HintOf(err))
 	}
 	return nil, problem.New(problem.NoMetastoreLeader, "no metastore leader answers")
 }
 
-// HintOf returns the leader's RPC address that a 421 names, or "".
+// HintOf returns the leader's RPC address that a 421 names, unchecked, or "".
 func HintOf(err error) string {
 	var p *problem.Problem
 	if !errors.As(err, &p) || p.Code != problem.NotMetastoreLeader {
 		return ""
 	}
-	addr, _ := p.Members["leader_addr"].(string)
-	if !ValidHint(addr) {
+	addr, ok := p.Members["leader_addr"].(string)
+	if !ok {
 		return ""
 	}
 	return addr
