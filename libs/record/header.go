@@ -190,10 +190,7 @@ func checkSums(b []byte) error {
 	if sum := bodySum(b); sum != binary.BigEndian.Uint32(b[atCRC:]) {
 		return fmt.Errorf("%w: checksum of the body", ErrDamaged)
 	}
-	if crc32.Checksum(b[atCRC:atPlaceCRC], castagnoli) != binary.BigEndian.Uint32(b[atPlaceCRC:]) {
-		return fmt.Errorf("%w: checksum of the placement", ErrDamaged)
-	}
-	return nil
+	return VerifyPlacement(b)
 }
 
 func bodySum(b []byte) uint32 {
@@ -234,4 +231,17 @@ func putHeader(b []byte, h *Header) {
 	binary.BigEndian.PutUint64(b[atOldestSeq:], h.Oldest.Seq)
 	binary.BigEndian.PutUint32(b[atCRC:], bodySum(b))
 	Place(b, Unplaced, 0, 0)
+}
+
+// VerifyPlacement checks the checksum of the placement alone, which needs only
+// the first HeaderSize bytes of b: a cheap first judgement of bytes that may be
+// a batch. Errors: ErrShort, ErrDamaged.
+func VerifyPlacement(b []byte) error {
+	if len(b) < HeaderSize {
+		return fmt.Errorf("%w: %d bytes of a header", ErrShort, len(b))
+	}
+	if crc32.Checksum(b[atCRC:atPlaceCRC], castagnoli) != binary.BigEndian.Uint32(b[atPlaceCRC:]) {
+		return fmt.Errorf("%w: checksum of the placement", ErrDamaged)
+	}
+	return nil
 }

@@ -1,0 +1,63 @@
+// Package partlog is the log of one partition copy: batches in segment files,
+// and what follows from them (epoch history, highest producer numbers, a sparse
+// index), the small state file beside them, retention and recovery.
+//
+// Invariants:
+//   - Offsets only grow. An offset that was ever below the stored high watermark
+//     (HWM) is never given to other bytes.
+//   - LEO is the end of what was fsynced. Nothing above it is believed after a
+//     failed write or sync: the log is cut there and takes nothing until
+//     BeginEpoch.
+//   - Producer numbers and epoch history are functions of the log: rebuilt from
+//     a snapshot at or below the HWM and the batches behind it, and taken back by
+//     a truncation (TestRebuiltEqualsBeforeCrash).
+//   - Valid batches behind damage are never cut; the offsets between are a gap
+//     that reads skip and count.
+//   - Nothing is removed above the HWM, nor before a snapshot of what it stands
+//     for is synced.
+//
+// It does not decide what is committed (package quorum), does not look into
+// message bodies, and does not know who leads. An idle log has no goroutine, no
+// timer and, after ReleaseFiles, no open file.
+//
+// # Directory
+//
+//	<20 digits>.log   segments (package seglog), named by their first offset
+//	state.0, state.1  the two state slots
+//	damaged/          copies of damaged bytes (package seglog)
+//
+// Segment frames are batches exactly as package record describes them. The meta
+// of a segment header, big-endian:
+//
+//	 0  i64  end of the log when the segment was begun; lower than the segment's
+//	         base when offsets were skipped on purpose (they are a gap)
+//	 8  i64  latest commit time before the segment, Unix ms
+//	16  u32  latest leader epoch before the segment
+//
+// # State slot
+//
+// Big-endian:
+//
+//	 0  8    "NARADPS1"
+//	 8  u64  generation; the valid slot with the higher one counts
+//	16  u32  length of the payload
+//	20  payload
+//	    u32  CRC-32C of everything before it
+//
+// Payload:
+//
+//	u64 copy id, u64 disk id, u64 log id
+//	i64 HWM
+//	i64 records dropped unsettled
+//	u32 length, consumer position (opaque, owned by package lease)
+//	snapshot of producers, at or below the HWM:
+//	  i64 offset, i64 latest commit time, i64 commit time of the last sweep
+//	  u32 count, per stream: u8 kind, u64 id, u32 a, u32 b, u32 number epoch,
+//	      u64 number, i64 base offset and i64 commit time of its last batch,
+//	      u64 identity of the oldest record told last, i64 commit time of the
+//	      sweep that found it passed (0: not yet)
+//	  u32 count, per WAL identity: u64 identity, u64 oldest number told, u8 1: gone
+//	epoch history: u32 count, per epoch: u32 epoch, i64 its first offset
+//
+// TestTwoSlots and TestStateGolden explain it.
+package partlog

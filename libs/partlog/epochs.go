@@ -1,0 +1,50 @@
+package partlog
+
+import "github.com/narad-mq/narad/libs/topic"
+
+// EpochStart tells where the batches of an epoch begin.
+type EpochStart struct {
+	Epoch topic.Epoch
+	Start int64
+}
+
+// maxEpochs bounds the history; beyond it the oldest are forgotten, and a copy
+// that diverged that long ago is compared at the oldest one known.
+const maxEpochs = 4096
+
+type epochs []EpochStart // ascending by both fields
+
+func (e epochs) last() topic.Epoch {
+	if len(e) == 0 {
+		return 0
+	}
+	return e[len(e)-1].Epoch
+}
+
+// add records that a batch of epoch stands at base.
+func (e epochs) add(epoch topic.Epoch, base int64) epochs {
+	if epoch <= e.last() {
+		return e
+	}
+	e = append(e, EpochStart{epoch, base})
+	if len(e) > maxEpochs {
+		e = append(epochs(nil), e[len(e)-maxEpochs:]...)
+	}
+	return e
+}
+
+// truncate drops the epochs that begin at or above to.
+func (e epochs) truncate(to int64) epochs {
+	for len(e) > 0 && e[len(e)-1].Start >= to {
+		e = e[:len(e)-1]
+	}
+	return e
+}
+
+// trim drops the epochs that end at or below the log start.
+func (e epochs) trim(start int64) epochs {
+	for len(e) > 1 && e[1].Start <= start {
+		e = e[1:]
+	}
+	return e
+}
