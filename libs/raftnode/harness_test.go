@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ type host struct {
 	addr  string
 	nonce topic.ID64
 	voter bool
-	hook  func(int)
+	hooks hooks
 	*Node
 }
 
@@ -63,7 +64,7 @@ func (h *host) config() Config {
 func (h *host) start() {
 	h.t.Helper()
 	h.nonce++
-	n, err := open(h.config(), h.hook)
+	n, err := open(h.config(), h.hooks)
 	if err != nil {
 		h.t.Fatalf("open %s: %v", h.id, err)
 	}
@@ -190,4 +191,59 @@ func createTopic(name string, incarnation topic.Incarnation, node string) *metas
 		Ref:      topic.Ref{Topic: name, Incarnation: incarnation},
 		Replicas: []topic.Replica{{Node: node, DiskID: 7}}, Leader: node, LeaderEpoch: 1, ConfigVersion: 1,
 	}}}
+}
+
+// nonvoter starts a host and has the leader add it.
+func nonvoter(t *testing.T, id string, cluster ...*host) *host {
+	t.Helper()
+	h := newHost(t, id, false)
+	h.start()
+	addNonvoter(t, h, cluster...)
+	return h
+}
+
+func addNonvoter(t *testing.T, h *host, cluster ...*host) {
+	t.Helper()
+	poll(t, "the leader adds "+h.id, func() bool {
+		l := leaderOf(t, cluster...)
+		_, err := l.AddNonvoter(t.Context(), h.id, h.addr, l.Configuration().Index)
+		return err == nil
+	})
+}
+
+func waitApplied(t *testing.T, index uint64, hosts ...*host) {
+	t.Helper()
+	for _, h := range hosts {
+		if err := h.WaitApplied(within(t), index); err != nil {
+			t.Fatalf("%s: %v", h.id, err)
+		}
+	}
+}
+
+// dump is the whole replicated state as text.
+func (h *host) dump() string {
+	h.t.Helper()
+	var b strings.Builder
+	err := h.Read(func(r metastate.Reader) error {
+		for _, bucket := range metastate.Buckets() {
+			r.Scan(bucket, nil, func(k, v []byte) bool {
+				fmt.Fprintf(&b, "%s %q %s\n", bucket, k, v)
+				return true
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b.String()
+}
+
+// fill applies n topics, named by prefix, with incarnations from first on.
+func fill(t *testing.T, hosts []*host, prefix string, first topic.Incarnation, n int) (last uint64) {
+	t.Helper()
+	for i := range n {
+		last, _ = apply(t, hosts, createTopic(fmt.Sprintf("%s%d", prefix, i), first+topic.Incarnation(i), "s1"))
+	}
+	return last
 }

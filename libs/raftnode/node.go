@@ -40,10 +40,15 @@ type Node struct {
 // a node without a Raft configuration stays passive until Bootstrap, or until a
 // leader adds it. Errors wrap ErrLogGap, ErrDamagedLog or ErrDamagedState when
 // the directory must not be started from.
-func Open(cfg Config) (*Node, error) { return open(cfg, nil) }
+func Open(cfg Config) (*Node, error) { return open(cfg, hooks{}) }
 
-// open is Open with a place for tests to hold batches back.
-func open(cfg Config, beforeApply func(n int)) (*Node, error) {
+// hooks let tests hold a node at the moments that the caught-up rules are about.
+type hooks struct {
+	beforeApply func(n int)    // before a batch of n entries is applied
+	beforeRPC   func(raft.RPC) // before Raft gets an RPC that is no heartbeat
+}
+
+func open(cfg Config, h hooks) (*Node, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -60,13 +65,13 @@ func open(cfg Config, beforeApply func(n int)) (*Node, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	n.fsm = newFSM(s.state, n.replica, s.applied, n.fail)
-	n.fsm.beforeApply = beforeApply
+	n.fsm.beforeApply = h.beforeApply
 	n.fsm.configuration.Store(s.configuration)
 	stream, err := listenStream(cfg.Bind, cfg.Advertise)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	n.trans = newTransport(stream, n.cfg.Timing.Transport, newHCLog(n.cfg.Logger))
+	n.trans = newTransport(stream, n.cfg.Timing.Transport, newHCLog(n.cfg.Logger), h.beforeRPC)
 	if err := n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.trans.Close(), s.close())
 	}

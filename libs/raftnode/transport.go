@@ -19,6 +19,7 @@ type transport struct {
 	*raft.NetworkTransport
 	stream *streamLayer
 
+	beforeRPC    func(raft.RPC) // tests hold RPCs back with it; nil otherwise
 	leaderCommit atomic.Uint64
 	rpcs         chan raft.RPC
 	stop         chan struct{}
@@ -41,12 +42,12 @@ func (p peerState) failing(now time.Time) bool {
 	return !p.failedAt.IsZero() && now.Sub(p.failedAt) < HeartbeatFailureMemory
 }
 
-func newTransport(s *streamLayer, timeout time.Duration, log hclog.Logger) *transport {
+func newTransport(s *streamLayer, timeout time.Duration, log hclog.Logger, beforeRPC func(raft.RPC)) *transport {
 	t := &transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: s, MaxPool: maxTransportPool, Timeout: timeout, Logger: log,
 		}),
-		stream: s, rpcs: make(chan raft.RPC), stop: make(chan struct{}), done: make(chan struct{}),
+		stream: s, beforeRPC: beforeRPC, rpcs: make(chan raft.RPC), stop: make(chan struct{}), done: make(chan struct{}),
 		peers: map[raft.ServerID]peerState{},
 	}
 	go t.listen()
@@ -61,6 +62,9 @@ func (t *transport) listen() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if t.beforeRPC != nil {
+				t.beforeRPC(rpc)
+			}
 			if ae, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
 				grow(&t.leaderCommit, ae.LeaderCommitIndex)
 			}

@@ -1,0 +1,179 @@
+package raftnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Each row fails by one condition alone: without it, the node would count as caught up.
+func TestCaughtUpNeedsEveryCondition(t *testing.T) {
+	follower := standing{leaderKnown: true, contacted: true, contactAge: time.Second, leaderCommit: 10, raftApplied: 10}
+	leader := standing{leading: true, leaderKnown: true, noopCommitted: true, ownCommit: 10, raftApplied: 10}
+	for _, c := range []struct {
+		name string
+		from standing
+		edit func(*standing)
+		want string
+	}{
+		{"follower", follower, func(*standing) {}, ""},
+		{"leader", leader, func(*standing) {}, ""},
+		{"no leader", follower, func(s *standing) { s.leaderKnown = false }, reasonNoLeader},
+		{"never heard", follower, func(s *standing) { s.contacted = false }, reasonStaleContact},
+		{"heard long ago", follower, func(s *standing) { s.contactAge = FreshContact + 1 }, reasonStaleContact},
+		{"heartbeats only", follower, func(s *standing) { s.leaderCommit = 0 }, reasonNoCommitIndex},
+		{"one entry behind", follower, func(s *standing) { s.leaderCommit = 11 }, reasonBehind},
+		{"own commit is not the leader's", follower, func(s *standing) { s.leaderCommit, s.ownCommit = 11, 10 }, reasonBehind},
+		{"handed over, not applied", follower, func(s *standing) { s.commandMissing = true }, reasonApplying},
+		{"leader without its no-op", leader, func(s *standing) { s.noopCommitted = false }, reasonNoCommitIndex},
+		{"leader behind its commit", leader, func(s *standing) { s.ownCommit = 11 }, reasonBehind},
+		{"leader in replay", leader, func(s *standing) { s.commandMissing = true }, reasonApplying},
+		{"leader needs no contact", leader, func(s *standing) { s.leaderKnown = false }, ""},
+	} {
+		s := c.from
+		c.edit(&s)
+		ok, why := s.caughtUp(FreshContact)
+		if ok != (c.want == "") || why != c.want {
+			t.Errorf("%s: %v %q, want %q", c.name, ok, why, c.want)
+		}
+	}
+}
+
+// A node that heard heartbeats only does not know how far it is behind.
+func TestHeartbeatsAloneAreNoCatchUp(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	s := nonvoter(t, "s1", cluster...)
+	waitApplied(t, fill(t, cluster, "old", 1, 3), s)
+	if err := s.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	last := fill(t, cluster, "new", 10, 3)
+
+	release := make(chan struct{})
+	s.hooks.beforeRPC = func(rpc raft.RPC) {
+		if _, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+			<-release
+		}
+	}
+	s.start()
+	poll(t, "contact", func() bool { _, ok := s.LeaderContact(); id, _ := s.Leader(); return ok && id == "v1" })
+	if ok, why := s.CaughtUp(); ok || why != reasonNoCommitIndex {
+		t.Errorf("after heartbeats: %v %q", ok, why)
+	}
+	if s.View().CaughtUpOnce() || s.Applied() >= last {
+		t.Error("counts as caught up")
+	}
+	close(release)
+	poll(t, "the catch-up", s.View().CaughtUpOnce)
+	if s.Applied() < last {
+		t.Errorf("caught up at %d, the cluster is at %d", s.Applied(), last)
+	}
+}
+
+// A node that sees no leader holds what its disk holds: an old world.
+func TestASnapshotAloneIsNoCatchUp(t *testing.T) {
+	v := single(t)
+	s := nonvoter(t, "s1", v)
+	waitApplied(t, fill(t, []*host{v}, "t", 1, 3), s)
+	if err := s.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	v.stop()
+	s.start()
+	if ok, why := s.CaughtUp(); ok || why != reasonNoLeader {
+		t.Fatalf("without a leader: %v %q", ok, why)
+	}
+}
+
+// Raft counts entries as applied when it hands them over. A node held in that
+// moment must not take its view for current.
+func TestABatchHandedOverIsNotApplied(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	s := nonvoter(t, "s1", cluster...)
+	waitApplied(t, fill(t, cluster, "old", 1, 2), s)
+	s.stop()
+	fill(t, cluster, "new", 10, 5)
+	last, _ := apply(t, cluster, registerAs("s1", topic.RoleStorage, s.nonce+1))
+
+	release := make(chan struct{})
+	s.hooks.beforeApply = func(int) { <-release }
+	s.start()
+	poll(t, "raft to count the entries as applied", func() bool { return s.raft.AppliedIndex() >= last })
+	if ok, why := s.CaughtUp(); ok || why != reasonApplying {
+		t.Errorf("while the batch is held: %v %q", ok, why)
+	}
+	if s.View().CaughtUpOnce() || s.View().Latched() {
+		t.Error("the marks are set on an old view")
+	}
+	close(release)
+	poll(t, "the latch", s.View().Latched)
+	if _, err := s.View().Assignments("new4"); err != nil {
+		t.Errorf("latched without the newest topic: %v", err)
+	}
+}
+
+// An election proves the log, not the state: a leader that still replays is not
+// caught up, passes no barrier and sets no latch.
+func TestALeaderInReplayIsNotCaughtUp(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	apply(t, cluster, createTopic("t", 1, "v1"))
+	last, _ := apply(t, cluster, registerAs("v1", topic.RoleStorage, v.nonce+1))
+	v.stop()
+	// The state is from before: as after a crash between the log's write and the state's.
+	removeState(t, v)
+
+	release := make(chan struct{})
+	v.hooks.beforeApply = func(int) { <-release }
+	v.start()
+	poll(t, "leadership with everything handed over", func() bool {
+		return v.IsLeader() && v.raft.CommitIndex() > last && v.raft.AppliedIndex() >= v.raft.CommitIndex()
+	})
+	if ok, why := v.CaughtUp(); ok || why != reasonApplying {
+		t.Errorf("in replay: %v %q", ok, why)
+	}
+	if v.View().Latched() || v.View().CaughtUpOnce() {
+		t.Error("the marks are set in replay")
+	}
+	close(release)
+	poll(t, "the latch", v.View().Latched)
+	if _, err := v.View().Assignments("t"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Caught up is not enough: only the registration of this very start proves that
+// the view is not from before it.
+func TestNoLatchBeforeOwnRegistration(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	s := nonvoter(t, "s1", cluster...)
+	apply(t, cluster, register(s))
+	poll(t, "the first latch", s.View().Latched)
+	s.stop()
+	s.start()
+	poll(t, "the catch-up", s.View().CaughtUpOnce)
+	waitApplied(t, fill(t, cluster, "more", 50, 2), s)
+	// Registrations of another start, and of another node with this nonce.
+	last, _ := apply(t, cluster, registerAs("s1", topic.RoleStorage, s.nonce+7))
+	other, _ := apply(t, cluster, registerAs("s2", topic.RoleStorage, s.nonce))
+	waitApplied(t, max(last, other), s)
+	if s.tryLatch(t.Context()) || s.View().Latched() {
+		t.Fatal("latched without its own registration")
+	}
+	changed := s.View().Changed()
+	apply(t, cluster, register(s))
+	poll(t, "the latch", s.View().Latched)
+	select {
+	case <-changed:
+	case <-within(t).Done():
+		t.Fatal("the latch woke nobody")
+	}
+}
