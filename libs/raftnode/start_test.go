@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -269,4 +270,26 @@ func TestAStateOfANewerReleaseIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, h, ErrDamagedState)
+}
+
+// copyState returns a consistent copy of a running host's state file.
+func copyState(t *testing.T, h *host) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	err := h.stores.state.read(func(tx stateTx) error {
+		_, err := tx.tx.WriteTo(&b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// putState puts a copy in the place of a stopped host's state file.
+func putState(t *testing.T, h *host, state []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(h.dir, stateFile), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
