@@ -156,7 +156,8 @@ func (l *Log) seal(seg *segment, end, size int64) error {
 
 // Abandon starts a new segment after a failure and leaves the failed file as it
 // is: this process shows it up to its synced end. A later Open may find more
-// in it, which the caller's meta must tell how to judge.
+// in it, which the caller's meta must tell how to judge. When nothing in the
+// file was synced it is removed, so that a full disk leaves no heap of them.
 func (l *Log) Abandon(base uint64, meta []byte) error {
 	l.mu.Lock()
 	synced := l.synced
@@ -165,7 +166,14 @@ func (l *Log) Abandon(base uint64, meta []byte) error {
 	if old != nil && base <= old.base {
 		return fmt.Errorf("abandon for %d: not above segment %d", base, old.base)
 	}
-	return l.start(base, meta, synced)
+	if err := l.start(base, meta, synced); err != nil {
+		return err
+	}
+	if old != nil && synced <= HeaderSize {
+		// A failure keeps it listed, and RemoveBelow tries again.
+		_, _ = l.remove(old, l.opt.Recycle)
+	}
+	return nil
 }
 
 // start makes a segment and makes it the active one; the old one ends at oldEnd.
