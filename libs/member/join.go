@@ -1,0 +1,218 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/raftnode"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// joinLoop brings the node into the cluster and keeps it there: it asks to be
+// admitted until its own Raft sees a leader, again whenever it has seen none
+// for a while, and, when it may vote, until it does.
+func (m *Member) joinLoop(ctx context.Context) error {
+	if err := m.form(ctx); err != nil {
+		return err
+	}
+	j := joiner{m: m, asking: true}
+	tick := time.NewTicker(m.cfg.Timing.JoinEvery)
+	defer tick.Stop()
+	for {
+		j.step(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// joiner is the state of the loop between its steps.
+type joiner struct {
+	m          *Member
+	asking     bool // no leader was seen yet, or none for long
+	remembered metaapi.Memory
+	said       string // the last thing logged, so that each is logged once
+}
+
+func (j *joiner) step(ctx context.Context) {
+	m := j.m
+	if id, _ := m.raft.Leader(); id != "" {
+		j.asking = false
+		m.lostAt.Store(0)
+		j.remembered = j.remembered.Remember(m.LeaderAddr())
+		j.promote(ctx)
+		return
+	}
+	now := time.Now()
+	m.lostAt.CompareAndSwap(0, now.UnixNano())
+	if now.Sub(time.Unix(0, m.lostAt.Load())) >= m.cfg.Timing.LeaderlessFor {
+		j.asking = true
+	}
+	if j.asking {
+		j.walk(ctx)
+	}
+}
+
+// walk makes one attempt over everybody who may know the leader.
+func (j *joiner) walk(ctx context.Context) {
+	candidates := append(append([]string(nil), j.m.voterAddrs()...), j.remembered...)
+	w := metaapi.NewWalk(candidates...)
+	for addr := w.Next(); addr != "" && ctx.Err() == nil; addr = w.Next() {
+		if addr == j.m.addr {
+			continue
+		}
+		res, err := j.m.askJoin(ctx, addr)
+		if err == nil {
+			j.remembered = j.remembered.Remember(addr)
+			j.note("joining the cluster", "leader", addr, "status", res.Status, "reason", res.Reason)
+			return
+		}
+		if hint := metaapi.HintOf(err); w.Hint(hint) {
+			j.remembered = j.remembered.Remember(hint)
+		}
+		j.refused(addr, err)
+	}
+}
+
+// refused logs what an operator must act on.
+func (j *joiner) refused(addr string, err error) {
+	var p *problem.Problem
+	if !errors.As(err, &p) {
+		j.m.log.Debug("join: no answer", "peer", addr, "err", err)
+		return
+	}
+	switch p.Code {
+	case problem.NotMetastoreLeader, problem.NoRaftConfiguration, problem.NotReady, problem.Overloaded:
+		j.m.log.Debug("join: not there", "peer", addr, "code", string(p.Code))
+	default:
+		if key := string(p.Code); j.said != key {
+			j.said = key
+			j.m.log.Error("the cluster refuses this node; it keeps asking", "peer", addr, "code", key, "detail", p.Detail)
+		}
+	}
+}
+
+func (j *joiner) note(msg string, args ...any) {
+	if j.said != msg {
+		j.said = msg
+		j.m.log.Info(msg, args...)
+	}
+}
+
+// promote asks for a vote, when this node may have one, has none and has caught up.
+func (j *joiner) promote(ctx context.Context) {
+	m := j.m
+	if m.cfg.Role != topic.RoleVoter || m.votes() {
+		return
+	}
+	if ok, _ := m.raft.CaughtUp(); !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timing.JoinEvery)
+	defer cancel()
+	res, err := m.leader.Join(ctx, m.joinRequest())
+	switch {
+	case err != nil:
+		j.refused(m.LeaderAddr(), err)
+	case res.Status == "deferred" && j.said != res.Reason:
+		j.said = res.Reason
+		m.log.Info("cluster join: caught up as a raft non-voter; the leader defers promotion", "reason", res.Reason)
+	case res.Status == "promoted":
+		m.log.Info("promoted to raft voter")
+	}
+}
+
+func (m *Member) votes() bool {
+	for _, s := range m.raft.Configuration().Servers {
+		if s.ID == m.cfg.NodeID {
+			return s.Voter
+		}
+	}
+	return false
+}
+
+func (m *Member) joinRequest() *metaapi.JoinRequest {
+	return &metaapi.JoinRequest{
+		NodeID: m.cfg.NodeID, DiskID: m.dir.id.DiskID, Role: m.cfg.Role, ClusterID: m.ClusterID(),
+		RaftAddr: m.raft.Addr(), RPCAddr: m.addr, Zone: m.cfg.Zone, Release: m.cfg.Release,
+		NewestEntryType: uint8(metastate.NewestType()), Empty: m.dir.empty,
+	}
+}
+
+// askJoin sends one join request to one peer.
+func (m *Member) askJoin(ctx context.Context, addr string) (*metaapi.JoinResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timing.AskBudget)
+	defer cancel()
+	return metaapi.NewClient(m.client.Peer("", addr)).Join(ctx, m.joinRequest())
+}
+
+// form gives an initial member with an empty disk its first configuration,
+// unless a peer answers as a member of a cluster that exists already.
+func (m *Member) form(ctx context.Context) error {
+	servers := m.cfg.Initial
+	if m.cfg.FormAlone {
+		servers = []raftnode.Server{{ID: m.cfg.NodeID, Addr: m.raft.Addr(), Voter: true}}
+	}
+	if len(servers) == 0 || !m.raft.Empty() {
+		return nil
+	}
+	if found := m.probe(ctx); found != "" {
+		m.log.Info("a peer belongs to a cluster already: joining it", "peer", found)
+		return nil
+	}
+	if ctx.Err() != nil || !m.raft.Empty() {
+		return nil
+	}
+	if len(servers)%2 == 0 {
+		m.log.Warn("an even number of initial members tolerates no more failures than one less", "members", len(servers))
+	}
+	if err := m.raft.Bootstrap(servers); err != nil && !errors.Is(err, raftnode.ErrHasState) {
+		return err
+	}
+	m.log.Info("formed a cluster with the initial members", "members", len(servers))
+	return nil
+}
+
+// probe asks the peers whether a cluster exists and returns who said so, or "".
+func (m *Member) probe(ctx context.Context) string {
+	tick := time.NewTicker(m.cfg.Timing.ProbeEvery)
+	defer tick.Stop()
+	for round := range m.cfg.Timing.ProbeRounds {
+		if m.cfg.FormAlone || len(m.cfg.Join) == 0 {
+			return ""
+		}
+		for _, addr := range m.cfg.Join {
+			if addr == m.addr {
+				continue
+			}
+			if _, err := m.askJoin(ctx, addr); configured(err) {
+				return addr
+			}
+		}
+		if round == m.cfg.Timing.ProbeRounds-1 {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+	return ""
+}
+
+// configured tells whether the answer to a join comes from a node with a Raft
+// configuration: 200, 421 or 409.
+func configured(err error) bool {
+	var p *problem.Problem
+	if errors.As(err, &p) {
+		return p.Status == 421 && p.Code != problem.WrongNode || p.Status == 409
+	}
+	return err == nil
+}
