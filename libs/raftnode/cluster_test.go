@@ -117,6 +117,7 @@ func TestViewListsAndWakes(t *testing.T) {
 		}
 	}
 	apply(t, cluster, registerAs("g1", topic.RoleGateway, 3))
+	poll(t, "the catch-up, which wakes them too", v.View().CaughtUpOnce)
 	quiet := v.View().Changed()
 	table := v.View().Members()
 	apply(t, cluster, &metastate.Heartbeats{NowMS: 9, Items: []metastate.Heartbeat{{ID: "g1", BootNonce: 3}}})

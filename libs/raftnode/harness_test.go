@@ -38,6 +38,7 @@ type host struct {
 	nonce topic.ID64
 	voter bool
 	hooks hooks
+	keep  uint64 // TrailingLogs; 0: few
 	*Node
 }
 
@@ -57,7 +58,11 @@ func (h *host) config() Config {
 	if os.Getenv("RAFT_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", h.id)
 	}
-	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Timing: fastTiming(), Logger: logger}
+	timing := fastTiming()
+	if h.keep > 0 {
+		timing.TrailingLogs = h.keep
+	}
+	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Timing: timing, Logger: logger}
 }
 
 // start opens the node as a new process would.
@@ -106,9 +111,13 @@ func poll(t *testing.T, what string, ok func() bool) {
 
 func single(t *testing.T) *host {
 	t.Helper()
-	h := newHost(t, "v1", true)
+	return bootstrapped(t, newHost(t, "v1", true))
+}
+
+func bootstrapped(t *testing.T, h *host) *host {
+	t.Helper()
 	h.start()
-	if err := h.Bootstrap([]Server{{ID: "v1", Addr: h.addr, Voter: true}}); err != nil {
+	if err := h.Bootstrap([]Server{{ID: h.id, Addr: h.addr, Voter: true}}); err != nil {
 		t.Fatal(err)
 	}
 	leaderOf(t, h)
