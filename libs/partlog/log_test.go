@@ -23,7 +23,7 @@ func newFS(t testing.TB) *vfs.Mem {
 	if err := m.MkdirAll("data/topics/orders"); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []string{"data", "data/topics", "data/topics/orders"} {
+	for _, d := range []string{"/", "data", "data/topics", "data/topics/orders"} {
 		if err := m.SyncDir(d); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,29 @@
+// Package topicdir keeps the topic directories of a storage node, each stamped
+// with the incarnation that it belongs to:
+//
+//	<data>/topics/<topic>/incarnation              the marker
+//	<data>/topics/<topic>/p00003/                  one directory per partition copy
+//	<data>/topics/<topic>.stale-<incarnation>      set aside (-<n> when the name is taken)
+//	<data>/staging/                                directories that are being made
+//
+// Invariants:
+//   - A directory never stands under a topic's name without its marker synced:
+//     it is made under staging and renamed in.
+//   - A directory is served only to the incarnation that its marker names
+//     (TestOpenNeverServesAnotherIncarnation). Any other is set aside by a
+//     rename, which can be undone, and only when the metastore was asked.
+//   - An incarnation that lies in quarantine is moved back when it is opened; it
+//     never starts empty beside its data.
+//   - Nothing that holds a partition is ever removed here.
+//   - A failing read is an error and never a verdict about a directory.
+//
+// One function, move, renames topic directories. The open guard of a topic (one
+// per name) is held by whoever opens, sets aside or will purge it.
+//
+// It does not ask the metastore: its caller does, and hands the verdict in.
+//
+// # Marker
+//
+// Text, 26 bytes: the incarnation as 16 lower-case hex digits, a space, the
+// CRC-32C of these 16 digits as 8 lower-case hex digits, a newline.
+package topicdir
