@@ -42,6 +42,7 @@ type gateway struct {
 	wal    topic.ID64
 	next   uint64
 	read   int // log index that the machine has been given
+	wakeAt time.Duration
 	m      *dispatchq.Machine
 	view   *view
 	loaded map[dispatchq.Key]int // records of the parked log that the machine knows
@@ -100,7 +101,8 @@ func (g *gateway) step() {
 		g.read++
 	}
 	orders, next := g.m.Step(now)
-	if next > 0 {
+	if next > 0 && (g.wakeAt <= now || next < g.wakeAt) {
+		g.wakeAt = next
 		g.s.clock.after(next-now, g.step)
 	}
 	for _, b := range orders.Send {
@@ -242,8 +244,9 @@ func (g *gateway) park(p dispatchq.Park) {
 	}
 	synced := g.s.clock.rng.IntN(len(p.Items) + 1) // what a crash on the way leaves
 	write := func(items []dispatchq.Item) {
-		if len(g.vol.parked[p.Key]) == 0 {
+		if _, used := g.vol.parked[p.Key]; !used {
 			g.vol.parkedKeys = append(g.vol.parkedKeys, p.Key)
+			g.vol.parked[p.Key] = nil
 		}
 		for _, it := range items {
 			g.vol.parked[p.Key] = append(g.vol.parked[p.Key], g.vol.log[it.Pos.Offset])

@@ -12,7 +12,12 @@ type attempt struct {
 	life      int // of the gateway
 	pending   int // sends whose outcome is not known to be "nothing done"
 	committed bool
-	released  bool // it had to be given up: nobody could answer
+	batch     *batchFate // of the first send that may be pending
+}
+
+// batchFate is shared by the records of one batch.
+type batchFate struct {
+	released bool // a part of it had to go elsewhere: nobody could answer
 }
 
 // row is what the ledger knows of one record.
@@ -44,9 +49,10 @@ func (l *ledger) accepted(acknowledged bool) int {
 // answer any more for the first, or when the gateway forgot that it had sent it.
 func (l *ledger) sent(g *gateway, b dispatchq.Batch, recs []int) {
 	to := b.Target.Partition
-	if g.s.cfg.Bug != Overtake && b.Key.Pinned && to != b.Key.Partition {
+	if b.Key.Pinned && to != b.Key.Partition {
 		l.violate("pinned record sent to partition %d", to)
 	}
+	fate := &batchFate{}
 	for _, rec := range recs {
 		r := &l.rows[rec]
 		var at *attempt
@@ -62,17 +68,19 @@ func (l *ledger) sent(g *gateway, b dispatchq.Batch, recs []int) {
 				continue
 			}
 			place := l.s.view.place(a.partition)
-			if a.life == g.life && !a.released && place.Alive {
+			if a.life == g.life && !a.batch.released && place.Alive {
 				l.violate("record %d sent to partition %d while partition %d may have it", rec, to, a.partition)
 			}
-			a.released, r.excusedTwice = true, true
+			a.batch.released, r.excusedTwice = true, true
 		}
 		if at == nil {
 			r.attempts = append(r.attempts, attempt{partition: to, life: g.life})
 			at = &r.attempts[len(r.attempts)-1]
 		}
+		if at.pending == 0 {
+			at.batch = fate
+		}
 		at.pending++
-		at.released = false
 	}
 }
 

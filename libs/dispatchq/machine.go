@@ -8,8 +8,11 @@ import (
 
 // life groups the queues of one life of a topic: they share a route.
 type life struct {
+	key    lifeKey
 	route  *Route
 	queues map[Key]*queue
+	all    bag[*queue]
+	index  int // in Machine.all
 }
 
 type lifeKey struct {
@@ -58,6 +61,9 @@ type queue struct {
 	probeAt      time.Duration
 	probePause   time.Duration
 
+	index       int // in life.all
+	lingerIndex int // in Machine.lingering
+
 	wakeAt    time.Duration
 	ready     bool
 	waiting   bool // in Machine.waiting or in nodeState.waiting
@@ -87,15 +93,21 @@ type Machine struct {
 	cfg   Config
 	world World
 
-	lives   map[lifeKey]*life
-	flights map[uint64]*flight
-	order   []*flight // in order of start, ended ones included until they reach the head
-	nodes   map[string]*nodeState
-	timers  timers
+	lives    map[lifeKey]*life
+	all      bag[*life]
+	flights  map[uint64]*flight
+	order    []*flight // in order of start, ended ones included until they reach the head
+	nodes    map[string]*nodeState
+	nodeList []*nodeState
+	timers   timers
+
+	// parkedLast is the highest number of each identity that the parked logs held
+	// at start. It is as small as they were few.
+	parkedLast map[Key]map[topic.ID64]uint64
 
 	ready     []*queue
 	waiting   []*queue // for a slot
-	lingering map[*queue]struct{}
+	lingering bag[*queue]
 
 	nextID   uint64
 	slots    int
@@ -109,13 +121,20 @@ type Machine struct {
 func New(cfg Config, world World) *Machine {
 	return &Machine{
 		cfg: cfg, world: world, lives: map[lifeKey]*life{}, flights: map[uint64]*flight{},
-		nodes: map[string]*nodeState{}, lingering: map[*queue]struct{}{},
+		nodes: map[string]*nodeState{}, parkedLast: map[Key]map[topic.ID64]uint64{},
+		all:       bag[*life]{place: func(l *life) *int { return &l.index }},
+		lingering: bag[*queue]{place: func(q *queue) *int { return &q.lingerIndex }},
 	}
 }
 
-// Add takes the next record that the shell read from the WAL. Records of one
-// queue must come in WAL order.
-func (m *Machine) Add(now time.Duration, key Key, it Item) {
+// Add takes the next record that the shell read from the WAL, and tells whether
+// it did. A record that lies in the parked log of its queue too (the gateway
+// crashed between parking it and remembering that) is not taken: it is done for
+// the WAL. Records of one queue must come in WAL order.
+func (m *Machine) Add(now time.Duration, key Key, it Item) bool {
+	if last := m.parkedLast[key]; last != nil && it.Seq <= last[it.WAL] {
+		return false
+	}
 	q := m.queue(key)
 	it.added = now
 	q.items.push(it)
@@ -124,11 +143,13 @@ func (m *Machine) Add(now time.Duration, key Key, it Item) {
 	if n == 1 || q.lingering && n >= m.cfg.TargetItems {
 		m.kick(q)
 	}
+	return true
 }
 
 // AddParked tells at start, before the first Add, that the parked log of a queue
-// holds records.
-func (m *Machine) AddParked(now time.Duration, key Key, records int64) {
+// holds records: how many, and the highest number of each WAL identity.
+func (m *Machine) AddParked(now time.Duration, key Key, records int64, last map[topic.ID64]uint64) {
+	m.parkedLast[key] = last
 	q := m.queue(key)
 	q.unloaded += records
 	q.parkedAt = now
@@ -141,8 +162,8 @@ func (m *Machine) Full() bool { return m.known >= m.cfg.MaxItems }
 // Stats counts. It walks all queues.
 func (m *Machine) Stats() Stats {
 	s := Stats{Items: m.known, InFlight: len(m.flights), Rerouted: m.rerouted}
-	for _, l := range m.lives {
-		for _, q := range l.queues {
+	for _, l := range m.all.list {
+		for _, q := range l.all.list {
 			s.Unloaded += q.unloaded
 			if l.route.State == Gone || q.refused {
 				s.Held += q.unloaded + int64(q.len())
@@ -156,13 +177,16 @@ func (m *Machine) queue(key Key) *queue {
 	lk := lifeKey{key.Topic, key.Incarnation}
 	l := m.lives[lk]
 	if l == nil {
-		l = &life{route: m.world.Route(key.Topic, key.Incarnation), queues: map[Key]*queue{}}
+		l = &life{key: lk, route: m.world.Route(key.Topic, key.Incarnation), queues: map[Key]*queue{}}
+		l.all.place = func(q *queue) *int { return &q.index }
 		m.lives[lk] = l
+		m.all.add(l)
 	}
 	q := l.queues[key]
 	if q == nil {
 		q = &queue{key: key, life: l, at: key.Partition}
 		l.queues[key] = q
+		l.all.add(q)
 	}
 	return q
 }
@@ -172,6 +196,7 @@ func (m *Machine) node(id string) *nodeState {
 	if n == nil {
 		n = &nodeState{}
 		m.nodes[id] = n
+		m.nodeList = append(m.nodeList, n)
 	}
 	return n
 }
@@ -187,19 +212,19 @@ func (m *Machine) kick(q *queue) {
 // ViewChanged tells that topics, assignments or members may have changed.
 func (m *Machine) ViewChanged() {
 	changed := false
-	for lk, l := range m.lives {
-		route := m.world.Route(lk.name, lk.id)
+	for _, l := range m.all.list {
+		route := m.world.Route(l.key.name, l.key.id)
 		if route == l.route {
 			continue
 		}
 		l.route, changed = route, true
-		for _, q := range l.queues {
+		for _, q := range l.all.list {
 			q.retryAt, q.retryPause, q.refused = 0, 0, false
 			m.kick(q)
 		}
 	}
 	if changed {
-		for _, n := range m.nodes {
+		for _, n := range m.nodeList {
 			m.release(n)
 		}
 	}
@@ -263,7 +288,7 @@ func (m *Machine) land(f *flight) {
 		m.release(n)
 	}
 	if len(m.flights) == 0 {
-		for q := range m.lingering {
+		for _, q := range m.lingering.list {
 			m.kick(q)
 		}
 	}

@@ -89,8 +89,8 @@ func (m *Machine) relieve(now time.Duration) {
 	excess := m.known - m.cfg.MaxItems*3/4
 	for excess > 0 {
 		var largest *queue
-		for _, l := range m.lives {
-			for _, q := range l.queues {
+		for _, l := range m.all.list {
+			for _, q := range l.all.list {
 				if q.parkable() && (largest == nil || q.items.len() > largest.items.len()) {
 					largest = q
 				}

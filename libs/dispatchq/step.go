@@ -126,7 +126,7 @@ func (m *Machine) linger(now time.Duration, q *queue, to Target) bool {
 		return false
 	}
 	q.lingering = true
-	m.lingering[q] = struct{}{}
+	m.lingering.add(q)
 	m.wake(q, until)
 	return true
 }
@@ -134,7 +134,7 @@ func (m *Machine) linger(now time.Duration, q *queue, to Target) bool {
 func (m *Machine) stopLingering(q *queue) {
 	if q.lingering {
 		q.lingering = false
-		delete(m.lingering, q)
+		m.lingering.remove(q)
 	}
 }
 
@@ -150,6 +150,9 @@ func (m *Machine) send(now time.Duration, q *queue, to Target) {
 		q.waiting = true
 		m.waiting = append(m.waiting, q)
 		return
+	}
+	if q.bound != nil && to.Partition != q.bound.partition {
+		q.bound = nil
 	}
 	count := m.batchLen(q)
 	m.nextID++
@@ -190,9 +193,12 @@ func (m *Machine) forget(q *queue) {
 	if q.at != q.key.Partition && q.life.route.State == Live {
 		return
 	}
-	delete(q.life.queues, q.key)
-	if len(q.life.queues) == 0 {
-		delete(m.lives, lifeKey{q.key.Topic, q.key.Incarnation})
+	l := q.life
+	delete(l.queues, q.key)
+	l.all.remove(q)
+	if len(l.queues) == 0 {
+		delete(m.lives, l.key)
+		m.all.remove(l)
 	}
 	q.wakeAt = -1 // no timer of it is valid any more
 }

@@ -9,7 +9,7 @@ func (m *Machine) target(now time.Duration, q *queue) (Target, bool) {
 	if int(own) >= len(route.Places) {
 		return Target{}, false // a view older than the record
 	}
-	if q.bound != nil && !m.unbind(q, route) {
+	if q.bound != nil && !q.released(route) {
 		return place(route, q.bound.partition)
 	}
 	if !route.Reroute || q.key.Pinned {
@@ -29,16 +29,14 @@ func place(route *Route, partition int32) (Target, bool) {
 	return Target{Partition: partition, Place: p}, p.Leader != ""
 }
 
-// unbind releases a batch of unknown outcome from its partition, once the view
-// shows that no living leader can answer for it. Only a queue that may go
-// elsewhere is released: the others repeat it there whatever the view says.
-func (m *Machine) unbind(q *queue, route *Route) bool {
+// released tells whether a batch of unknown outcome may leave its partition: once
+// the view shows that no living leader can answer for it. Only a queue that may go
+// elsewhere is released: the others repeat it there whatever the view says. The
+// binding itself ends when something is sent elsewhere (send), because the leader
+// may come back before that.
+func (q *queue) released(route *Route) bool {
 	p := route.Places[q.bound.partition]
-	if !route.Reroute || q.key.Pinned || p.Leader != "" && p.Alive {
-		return false
-	}
-	q.bound = nil
-	return true
+	return route.Reroute && !q.key.Pinned && (p.Leader == "" || !p.Alive)
 }
 
 // failing tells whether the queue must leave the partition that it sends to.
