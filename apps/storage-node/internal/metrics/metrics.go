@@ -1,0 +1,73 @@
+// Package metrics names what a storage node counts. One set serves all
+// partitions: series per topic belong to another page (see the operator port)
+// and are not here.
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Set is the metrics of one storage node. Safe for concurrent use.
+type Set struct {
+	CommitSeconds    prometheus.Histogram // from arrival to the answer of a commit that succeeded
+	CommitRecords    prometheus.Counter   // records appended
+	Duplicates       prometheus.Counter   // records dropped as already known
+	FsyncSeconds     prometheus.Histogram // one group fsync of a partition
+	CommitsPerFsync  prometheus.Histogram // commits that one fsync served
+	CorruptSkipped   prometheus.Counter   // records that consumers never get
+	DamagedRanges    prometheus.Counter   // damaged byte ranges found in partition logs
+	DamagedOffsets   prometheus.Counter   // offsets found missing when logs were opened
+	DroppedUnsettled prometheus.Counter   // records that retention removed before they were settled
+	PositionFailures prometheus.Counter   // writes of consumer positions that failed
+	OpenPartitions   prometheus.Gauge
+	StaleDirectories prometheus.Counter // topic directories set aside on open
+}
+
+// New makes the set and registers it, together with gauges that are read when
+// they are scraped: leases in flight and free bytes of the data disk.
+func New(reg prometheus.Registerer, leases, free func() float64) (*Set, error) {
+	s := &Set{
+		CommitSeconds: histogram("narad_commit_seconds", "Time from the arrival of a batch at its leader to its commit."),
+		CommitRecords: counter("narad_commit_records_total", "Records appended and committed by partitions led here."),
+		Duplicates:    counter("narad_duplicates_dropped_total", "Records that a partition already had and dropped."),
+		FsyncSeconds:  histogram("narad_partition_fsync_seconds", "Duration of one fsync of a partition log."),
+		CommitsPerFsync: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "narad_partition_commits_per_fsync", Help: "Batches made durable by one fsync of a partition log.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 8),
+		}),
+		CorruptSkipped:   counter("narad_consumer_corrupt_skipped_total", "Records passed over because this only copy cannot be read."),
+		DamagedRanges:    counter("narad_damage_ranges_total", "Damaged byte ranges met in partition logs."),
+		DamagedOffsets:   counter("narad_damage_gap_offsets_total", "Offsets found missing between valid batches when a log was opened."),
+		DroppedUnsettled: counter("narad_dropped_unsettled_total", "Records that retention removed before they were settled."),
+		PositionFailures: counter("narad_position_write_failures_total", "Writes of consumer positions that failed and are repeated."),
+		OpenPartitions: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "narad_partitions_open", Help: "Partitions whose object is in memory.",
+		}),
+		StaleDirectories: counter("narad_stale_directories_total", "Topic directories of another life set aside on open."),
+	}
+	all := []prometheus.Collector{
+		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
+		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, leases),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, free),
+	}
+	for _, c := range all {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of the storage node: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+// histogram has buckets from 0.1 ms, a fast local fsync, to 13 s.
+func histogram(name, help string) prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
+	})
+}

@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/lease"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+const (
+	// claimBytes bounds the payload of one claim's answer: what one consumer may
+	// ask for at most, so that a claim for many never builds more in memory.
+	claimBytes = 16 << 20
+	// openWait bounds how long a claim waits for a partition that is being
+	// opened: a directory check may ask the metastore, and others wait in this claim.
+	openWait = 300 * time.Millisecond
+)
+
+// Claim implements nodeapi.Node.
+func (n *Node) Claim(ctx context.Context, req *nodeapi.ClaimRequest) (*nodeapi.ClaimResult, error) {
+	res := &nodeapi.ClaimResult{Claims: make([]nodeapi.ClaimAnswer, len(req.Claims))}
+	budget := claimBytes
+	for i := range req.Claims {
+		c := claim{n: n, req: &req.Claims[i], answer: &res.Claims[i], gateway: req.Gateway, budget: &budget}
+		c.run(ctx)
+	}
+	return res, nil
+}
+
+// claim serves one Claim.
+type claim struct {
+	n       *Node
+	req     *nodeapi.Claim
+	answer  *nodeapi.ClaimAnswer
+	gateway string
+	budget  *int // payload bytes that the whole answer may still take
+
+	lim        lease.Limits
+	visibility int64
+	queues     []*queue.Queue // by partition of the claim; nil: its status is final
+}
+
+func (c *claim) run(ctx context.Context) {
+	c.answer.Partitions = make([]nodeapi.ClaimStatus, len(c.req.Partitions))
+	c.answer.Deliveries = make([][]nodeapi.Delivery, len(c.req.Takers))
+	c.queues = make([]*queue.Queue, len(c.req.Partitions))
+	t, err := c.n.view.Topic(c.req.Topic)
+	if err != nil || t.Incarnation != c.req.Incarnation {
+		c.all(c.absent(err))
+		return
+	}
+	c.lim = lease.Limits{MaxInFlight: t.MaxInFlight, MaxAckedAhead: t.MaxAckedAhead}
+	c.visibility = t.VisibilityTimeoutMS
+	c.open(ctx)
+	c.serve()
+	c.arm()
+}
+
+// absent is the status of all partitions of a topic that is not the live one.
+func (c *claim) absent(err error) nodeapi.ClaimStatus {
+	known := err == nil || errors.Is(err, metastate.ErrNoTopic)
+	if known && c.n.view.Latched() && c.n.view.Ended(c.req.Incarnation) {
+		return nodeapi.ClaimGone
+	}
+	return nodeapi.ClaimUnavailable
+}
+
+func (c *claim) all(st nodeapi.ClaimStatus) {
+	for i := range c.answer.Partitions {
+		c.answer.Partitions[i] = st
+	}
+}
+
+// open finds the queues to ask and decides the status of the others.
+func (c *claim) open(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, openWait)
+	defer cancel()
+	for i, p := range c.req.Partitions {
+		ref := topic.Ref{Topic: c.req.Topic, Incarnation: c.req.Incarnation, Partition: p.Partition}
+		j := judge(c.n.view, c.n.self, c.n.disk, ref)
+		st := nodeapi.ClaimUnavailable
+		switch {
+		case j.standing == gone:
+			st = nodeapi.ClaimGone
+		case j.standing == notLeader:
+			st = nodeapi.ClaimNotLeader
+		case j.standing == leads && (p.Epoch < j.a.LeaderEpoch || p.DiskID != c.n.disk):
+			st = nodeapi.ClaimNotLeader
+		case j.standing == leads && p.Epoch == j.a.LeaderEpoch:
+			if part, err := c.n.partition(ctx, ref, j.a); err == nil {
+				c.queues[i] = part.Queue()
+				continue
+			}
+		}
+		c.answer.Partitions[i] = st
+	}
+}
+
+// serve gives each taker records from the partitions in turn: every taker, and
+// every claim, begins at another one, so that none is drained before others.
+func (c *claim) serve() {
+	k := len(c.queues)
+	if k == 0 {
+		return
+	}
+	turn := int(c.n.turn.Add(1) % uint64(k))
+	for i := range c.req.Takers {
+		t := &c.req.Takers[i]
+		want := queue.Want{
+			Records: min(max(t.Max, 0), maxTake), Bytes: min(max(t.MaxBytes, 1), *c.budget), First: true, VisibilityMS: t.VisibilityMS,
+		}
+		if want.VisibilityMS <= 0 {
+			want.VisibilityMS = c.visibility
+		}
+		before := want.Bytes
+		for s := 0; s < k && want.Records > 0 && want.Bytes > 0; s++ {
+			c.take((turn+i+s)%k, i, &want)
+		}
+		*c.budget -= before - want.Bytes
+		if *c.budget <= 0 {
+			return
+		}
+	}
+}
+
+// maxTake is the most records that one consumer may ask for (api.md, section 12).
+const maxTake = 1000
+
+// take serves taker t from partition p, if that may have something.
+func (c *claim) take(p, t int, want *queue.Want) {
+	q := c.queues[p]
+	if q == nil || c.answer.Partitions[p] != nodeapi.ClaimMore {
+		return
+	}
+	got, left, err := q.Take(want, c.lim, c.answer.Deliveries[t])
+	c.answer.Deliveries[t] = got
+	if err != nil {
+		c.queues[p], c.answer.Partitions[p] = nil, nodeapi.ClaimUnavailable
+		return
+	}
+	c.answer.Partitions[p] = statusOf(left)
+}
+
+func statusOf(left lease.Left) nodeapi.ClaimStatus {
+	switch left {
+	case lease.Empty:
+		return nodeapi.ClaimEmpty
+	case lease.Capped:
+		return nodeapi.ClaimCapped
+	}
+	return nodeapi.ClaimMore
+}
+
+// arm says what each partition has left, and leaves a wake-up where it is
+// nothing. It looks anew: something may have come meanwhile.
+func (c *claim) arm() {
+	for i, q := range c.queues {
+		if q == nil {
+			continue
+		}
+		look := func() (lease.Left, error) { return q.Left(c.lim) }
+		if c.req.Arm {
+			look = func() (lease.Left, error) { return q.Arm(c.gateway, c.lim) }
+		}
+		left, err := look()
+		if err != nil {
+			c.answer.Partitions[i] = nodeapi.ClaimUnavailable
+			continue
+		}
+		c.answer.Partitions[i] = statusOf(left)
+	}
+}

@@ -1,0 +1,17 @@
+// Package node is a storage node over all its partitions: it implements
+// nodeapi.Node, opens partitions when they are first used, and follows the
+// metastore replica.
+//
+//	view.Changed --> watch: ended topics are dropped, new epochs begun
+//	Commit, Claim, Settle, Read, Details --> judge --> partition (opened once)
+//	every 30 s --> retention, idle files, free space
+//	one Scheduler (lease deadlines), one Flusher (positions), one Waker (gateways)
+//
+// Invariants: nothing is served before the ownership latch; one function (judge)
+// decides whether this node serves a partition, and the commit path asks it
+// again under the append lock; an object belongs to one incarnation, so nothing
+// in memory of a deleted topic can reach its successor; there is no lock that
+// all partitions share on any request path (the table of partitions is a
+// sync.Map). What it does not do: removing directories, elections, replication.
+// TestDeleteAndCreateAgain and TestRefusals explain it.
+package node

@@ -1,0 +1,187 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
+	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/apps/storage-node/internal/wake"
+	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/topicdir"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+// Config is what a node needs; all fields are required.
+type Config struct {
+	ID         string
+	DiskID     topic.ID64
+	DataDir    string
+	CacheBytes int
+	LogOptions partlog.Options
+	// RetentionEvery is the time between two passes over all partitions led.
+	RetentionEvery time.Duration
+
+	View     metastate.View
+	FS       vfs.FS
+	Dirs     *topicdir.Store
+	Confirm  Confirm
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+	Gateways func(id string) (gatewayapi.Gateway, error)
+	Now      func() time.Time
+	Random   func([]byte)
+}
+
+// Node serves the partitions that this process leads. Safe for concurrent use.
+type Node struct {
+	cfg     Config
+	self    string
+	disk    topic.ID64
+	view    metastate.View
+	log     *slog.Logger
+	metrics *metrics.Set
+	shared  partition.Shared
+	waker   *wake.Waker
+	sched   *queue.Scheduler
+	flusher *queue.Flusher
+
+	slots sync.Map      // topic.Ref -> *slot
+	gates gates         // of names whose directories are being opened
+	turn  atomic.Uint64 // where the next claim begins
+	free  atomic.Uint64 // bytes of the data disk, as looked at last
+	full  atomic.Bool   // too few of them
+	fatal chan error    // the first failure of the local disk
+
+	mu      sync.Mutex // guards below
+	closing bool
+	opens   sync.WaitGroup // opens in flight; none is added once closing is set
+}
+
+var _ nodeapi.Node = (*Node)(nil)
+
+// New makes a node. It serves as soon as the view is latched; Run does the rest.
+func New(cfg Config) (*Node, error) {
+	n := &Node{
+		cfg: cfg, self: cfg.ID, disk: cfg.DiskID, view: cfg.View, log: cfg.Log, fatal: make(chan error, 1),
+	}
+	var err error
+	n.metrics, err = metrics.New(cfg.Registry, n.leases, func() float64 { return float64(n.free.Load()) })
+	if err != nil {
+		return nil, err
+	}
+	if err := n.lookAtDisk(); err != nil {
+		return nil, err
+	}
+	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
+	n.sched = queue.NewScheduler(func() int64 { return cfg.Now().UnixMilli() })
+	n.flusher = queue.NewFlusher(n.positionFailed)
+	n.shared = partition.Shared{
+		FS: cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
+		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
+		Failed: n.failed, LogOptions: cfg.LogOptions,
+	}
+	return n, nil
+}
+
+// Run follows the metastore replica, deadlines, positions and retention until
+// ctx ends (nil) or a local disk fails (the error).
+func (n *Node) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { n.sched.Run(ctx) })
+	wg.Go(func() { n.flusher.Run(ctx) })
+	wg.Go(func() { n.watch(ctx) })
+	wg.Go(func() { n.housekeep(ctx) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-n.fatal:
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+// Close ends every partition in order: nothing new is opened, what was appended
+// is synced, positions are saved. Requests still running are refused by the
+// partitions. Call it when Run has returned and no request is sent any more.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	n.opens.Wait()
+	n.waker.Close()
+	var mu sync.Mutex // guards errs
+	var errs []error
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, closers)
+	n.slots.Range(func(_, v any) bool {
+		p := asSlot(v).open.Load()
+		if p == nil {
+			return true
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := p.Close(); err != nil {
+				mu.Lock()
+				errs = append(errs, fmt.Errorf("close %s: %w", p.Ref(), err))
+				mu.Unlock()
+			}
+		})
+		return true
+	})
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// closers bounds the partitions that are closed at once: each has a sync or two.
+const closers = 16
+
+// failed is told by a partition whose disk failed. The whole process ends: its
+// restart registers, which raises the epoch of every partition that it led, and
+// recovers what the disk really holds. A disk that fails one partition is no
+// disk to go on with for the others either.
+func (n *Node) failed(err error) {
+	n.log.Error("FATAL: the local disk failed; this process ends so that its restart recovers under new epochs", "error", err)
+	select {
+	case n.fatal <- err:
+	default:
+	}
+}
+
+func (n *Node) positionFailed(q *queue.Queue, err error) {
+	n.metrics.PositionFailures.Inc()
+	n.log.Warn("consumer positions were not written; they will be tried again", "partition", q.Ref().String(), "error", err)
+}
+
+// alive tells whether a gateway is worth telling again.
+func (n *Node) alive(id string) bool {
+	m := n.view.Members().ByID[id]
+	return m != nil && m.Status != topic.StatusDead
+}
+
+func (n *Node) leases() float64 {
+	total := int64(0)
+	n.slots.Range(func(_, v any) bool {
+		if p := asSlot(v).open.Load(); p != nil {
+			total += p.Queue().Stats().InFlight
+		}
+		return true
+	})
+	return float64(total)
+}

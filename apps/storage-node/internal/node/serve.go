@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Limits of one read: what the API allows (api.md, section 12).
+const (
+	maxReadRecords = 1000
+	maxReadBytes   = 16 << 20
+)
+
+// Commit implements nodeapi.Node. The batch's placement is overwritten.
+func (n *Node) Commit(ctx context.Context, req *nodeapi.CommitRequest) (*nodeapi.CommitResult, error) {
+	began := time.Now()
+	j := judge(n.view, n.self, n.disk, req.Ref)
+	if refusal := j.refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, false); refusal != nil {
+		return nil, refusal
+	}
+	if n.full.Load() {
+		return nil, problem.New(problem.DiskFull, "the disk of this node is full")
+	}
+	if err := record.Verify(req.Batch); err != nil {
+		return nil, problem.New(problem.DamagedBatch, "batch for %s: %v", req.Ref, err)
+	}
+	h, err := record.ParseHeader(req.Batch)
+	if err != nil || h.Control {
+		return nil, problem.New(problem.DamagedBatch, "batch for %s is not one of a producer", req.Ref)
+	}
+	p, err := n.partition(ctx, req.Ref, j.a)
+	if err != nil {
+		return nil, unavailable(req.Ref)
+	}
+	res, err := p.Commit(ctx, &partition.Incoming{
+		Epoch: req.Epoch, Batch: req.Batch, Header: &h,
+		Recheck: func() *problem.Problem {
+			return judge(n.view, n.self, n.disk, req.Ref).refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, false)
+		},
+	})
+	if err == nil {
+		n.metrics.CommitSeconds.Observe(time.Since(began).Seconds())
+	}
+	return res, err
+}
+
+func unavailable(ref topic.Ref) *problem.Problem {
+	return problem.New(problem.PartitionUnavailable, "%s cannot be opened now", ref)
+}
+
+// Read implements nodeapi.Node.
+func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.ReadResult, error) {
+	j := judge(n.view, n.self, n.disk, req.Ref)
+	if refusal := j.refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, true); refusal != nil {
+		return nil, refusal
+	}
+	p, err := n.partition(ctx, req.Ref, j.a)
+	if err != nil {
+		return nil, unavailable(req.Ref)
+	}
+	bounded := *req
+	bounded.Limit = min(max(req.Limit, 1), maxReadRecords)
+	bounded.MaxBytes = min(max(req.MaxBytes, 1), maxReadBytes)
+	return p.Read(&bounded)
+}
+
+// Details implements nodeapi.Node: a row for each partition that this node
+// leads, with a problem in place of figures when it cannot be served.
+func (n *Node) Details(ctx context.Context, req *nodeapi.DetailsRequest) (*nodeapi.DetailsResult, error) {
+	res := &nodeapi.DetailsResult{Partitions: make([]nodeapi.PartitionDetails, 0, len(req.Partitions))}
+	for _, i := range req.Partitions {
+		ref := topic.Ref{Topic: req.Topic, Incarnation: req.Incarnation, Partition: i}
+		j := judge(n.view, n.self, n.disk, ref)
+		switch j.standing {
+		case leads, lost:
+		case gone, replaced:
+			return nil, j.refuse(ref, true)
+		case notReady:
+			return nil, j.refuse(ref, true)
+		default:
+			continue
+		}
+		row := nodeapi.PartitionDetails{Partition: i, Epoch: j.a.LeaderEpoch, ConfigVersion: j.a.ConfigVersion}
+		if j.standing == lost {
+			row.Problem = j.refuse(ref, true)
+		} else if p, err := n.partition(ctx, ref, j.a); err != nil {
+			row.Problem = unavailable(ref)
+		} else {
+			row = p.Details(j.a)
+		}
+		res.Partitions = append(res.Partitions, row)
+	}
+	return res, nil
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// settleTime lets a burst of changes (a thousand topics made at once) cost one
+// look over the open partitions.
+const settleTime = 20 * time.Millisecond
+
+// watch follows the replica until ctx ends.
+func (n *Node) watch(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for {
+		changed := n.view.Changed() // before the look, so that no change falls between
+		n.reconcile(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		timer.Reset(settleTime)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// reconcile compares every open partition with the replica: ended ones are
+// dropped, those under another epoch are led anew.
+func (n *Node) reconcile(ctx context.Context) {
+	n.slots.Range(func(k, v any) bool {
+		ref, _ := k.(topic.Ref)
+		s := asSlot(v)
+		switch j := judge(n.view, n.self, n.disk, ref); j.standing {
+		case gone, replaced, unknown, notLeader, lost:
+			n.drop(ref, s)
+		case leads:
+			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch {
+				_, _ = n.begin(s, ref, j.a) // an error is remembered there, and told to who asks
+			}
+		case notReady: // before the latch nothing is decided
+		}
+		return ctx.Err() == nil
+	})
+}
+
+// housekeep runs the passes that need no hurry.
+func (n *Node) housekeep(ctx context.Context) {
+	disk := time.NewTicker(diskEvery)
+	defer disk.Stop()
+	retention := time.NewTicker(n.cfg.RetentionEvery)
+	defer retention.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-disk.C:
+			if err := n.lookAtDisk(); err != nil {
+				n.log.Warn("free space of the data disk is unknown", "error", err)
+			}
+		case <-retention.C:
+			n.retain(ctx)
+		}
+	}
+}
+
+const (
+	// diskEvery: free space is looked at this often; a disk does not fill faster
+	// than minFree in that time.
+	diskEvery = time.Second
+	// minFree is what commits leave free, so that positions can still be saved
+	// and a full disk is a refusal, not a failed write: two segments. On a small
+	// disk it is a twentieth.
+	minFree = 128 << 20
+)
+
+func (n *Node) lookAtDisk() error {
+	total, free, err := n.cfg.FS.Usage(n.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	n.free.Store(free)
+	full := free < min(minFree, total/20)
+	if n.full.Swap(full) != full {
+		n.log.Warn("free space of the data disk", "free_bytes", free, "commits_refused", full)
+	}
+	return nil
+}
+
+// retain goes over every partition that this node leads, opens those that were
+// not used since the start (so that old data ages there too, and a tail of the
+// epoch before is committed), and lets go of files that nobody uses.
+func (n *Node) retain(ctx context.Context) {
+	led, err := n.view.AssignmentsOf(n.self)
+	if err != nil {
+		return // before the latch
+	}
+	for i := range led {
+		a := &led[i]
+		if ctx.Err() != nil {
+			return
+		}
+		if judge(n.view, n.self, n.disk, a.Ref).standing != leads {
+			continue
+		}
+		t, err := n.view.Topic(a.Topic)
+		if err != nil || t.Incarnation != a.Incarnation {
+			continue
+		}
+		p, err := n.partition(ctx, a.Ref, a)
+		if err != nil {
+			continue // logged where it was opened
+		}
+		if err := p.Retain(&t.Config); err != nil && !errors.Is(err, metastate.ErrUnavailable) {
+			n.log.Warn("retention failed and is tried again", "partition", a.String(), "error", err)
+		}
+		if _, err := p.Idle(); err != nil {
+			n.log.Warn("closing idle files", "partition", a.String(), "error", err)
+		}
+	}
+}
+
+// DiskFull tells whether commits are refused because the data disk is full.
+func (n *Node) DiskFull() bool { return n.full.Load() }

@@ -1,0 +1,57 @@
+package partition
+
+import (
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Details reports the partition as its leader sees it, but for the replicas of
+// others.
+func (p *Partition) Details(a *topic.Assignment) nodeapi.PartitionDetails {
+	st := p.queue.Stats()
+	leo, hwm := p.log.LEO(), p.hwm.Load()
+	d := nodeapi.PartitionDetails{
+		Partition: p.ref.Partition, Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion,
+		LogStart: p.LogStart(), HighWatermark: hwm, LogEnd: max(leo, hwm),
+		Frontier: st.Frontier, SettledAhead: st.SettledAhead, InFlight: st.InFlight,
+		DroppedUnsettled: st.Dropped, Bytes: p.log.Bytes(),
+		Replicas: []nodeapi.ReplicaDetails{{ID: p.s.Node, LogEnd: max(leo, hwm), InSync: true}},
+	}
+	if st.Unsettled {
+		d.OldestUnsettledMS = p.age(st.Frontier)
+	}
+	return d
+}
+
+// age is how long ago the record at off was committed, in milliseconds; 0 when
+// it cannot be read.
+func (p *Partition) age(off int64) int64 {
+	b, err := p.Batch(off)
+	if err != nil {
+		return 0
+	}
+	return max(p.clock()-b.CommitMS, 0)
+}
+
+// clock is the partition clock now.
+func (p *Partition) clock() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil {
+		return p.s.Now().UnixMilli()
+	}
+	return p.clockLocked()
+}
+
+// Retain removes what the topic's settings no longer keep. What was not settled
+// of it is counted.
+func (p *Partition) Retain(c *topic.Config) error {
+	done, err := p.log.Retain(p.clock(), c.RetentionMS, c.RetentionBytes, p.hwm.Load())
+	if done.Segments > 0 {
+		lost := p.queue.Advance()
+		p.s.Metrics.DroppedUnsettled.Add(float64(lost))
+		p.s.Log.Info("retention removed segments", "partition", p.ref.String(), "segments", done.Segments,
+			"bytes", done.Bytes, "log_start", done.LogStart, "dropped_unsettled", lost)
+	}
+	return err
+}

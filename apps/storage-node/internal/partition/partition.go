@@ -1,0 +1,232 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/seglog"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+// ErrLost: the copy that the metastore means is not what is on this disk.
+var ErrLost = errors.New("the copy on this disk is not the recorded one")
+
+// Shared is what all partitions of a node use together. All fields are required.
+type Shared struct {
+	FS        vfs.FS
+	Node      string
+	DiskID    topic.ID64
+	Log       *slog.Logger
+	Metrics   *metrics.Set
+	Now       func() time.Time // wall and monotonic
+	Random    func([]byte)     // fills with unguessable bytes
+	Cache     *batches.Cache
+	Waker     queue.Waker
+	Scheduler *queue.Scheduler
+	Flusher   *queue.Flusher
+	// Failed is told once when a local disk failed under a partition: what it
+	// led is not served before a new epoch.
+	Failed func(error)
+	// LogOptions are for every log; OnDamage is set by the partition.
+	LogOptions partlog.Options
+}
+
+// Partition is one opened partition of one life of a topic. Safe for concurrent
+// use. Close or Drop ends it.
+type Partition struct {
+	s     *Shared
+	ref   topic.Ref
+	id    uint64 // of this object, in the cache
+	log   *partlog.Log
+	state partlog.State // identities of the copy; the rest is filled in at each save
+	queue *queue.Queue
+
+	hwm  atomic.Int64 // stored under mu, read anywhere
+	used atomic.Bool  // since the last look of Idle
+
+	// mu is the append lock: it guards what follows and is held across the
+	// write of a batch (not its sync), so that batches stand in the order in
+	// which their producer numbers were judged.
+	mu        sync.Mutex
+	leader    *quorum.Leader // nil before Lead
+	changeDue bool           // the leader-change batch is still to be appended
+	clockBase int64          // partition clock: Unix ms at clockAt
+	clockAt   time.Time
+	round     *round // the fsync that is running
+	waiting   int    // commits appended since the last fsync began
+	failed    error
+	closed    bool
+}
+
+// round is one fsync and those who wait for it.
+type round struct{ done chan struct{} }
+
+// lastID numbers the objects for the cache. It is no state that anything
+// depends on: ids only have to differ.
+var lastID atomic.Uint64
+
+// Open opens the partition in dir, which is made when it is missing. It serves
+// nothing before Lead.
+func Open(s *Shared, ref topic.Ref, dir string, want topic.Replica) (*Partition, error) {
+	if err := makeDir(s.FS, dir); err != nil {
+		return nil, fmt.Errorf("open %s: %w", ref, err)
+	}
+	p := &Partition{s: s, ref: ref, id: lastID.Add(1)}
+	opt := s.LogOptions
+	opt.OnDamage = p.damaged
+	log, err := partlog.Open(s.FS, dir, opt)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", ref, err)
+	}
+	p.log = log
+	if err := p.identify(want); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
+	}
+	p.hwm.Store(p.state.HWM)
+	if r := log.Recovery(); r.GapOffsets > 0 || r.TornBytes > 0 || r.StateDamaged {
+		s.Metrics.DamagedOffsets.Add(float64(r.GapOffsets))
+		s.Log.Warn("partition log recovered", "partition", ref.String(), "torn_bytes", r.TornBytes,
+			"gap_offsets", r.GapOffsets, "state_damaged", r.StateDamaged)
+	}
+	return p, nil
+}
+
+// makeDir makes the directory durable: files in it that are synced are worth
+// nothing under a name that a power cut takes away.
+func makeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	if err := fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	return fs.SyncDir(path.Dir(dir))
+}
+
+// identify compares the copy with what the metastore records, and gives a new
+// one its identities.
+func (p *Partition) identify(want topic.Replica) error {
+	st, found := p.log.State()
+	switch {
+	case found && st.DiskID != p.s.DiskID:
+		return fmt.Errorf("%w: made on disk %s", ErrLost, st.DiskID)
+	case want.CopyID != 0 && (!found || st.CopyID != want.CopyID):
+		return fmt.Errorf("%w: copy %s is recorded", ErrLost, want.CopyID)
+	}
+	if !found {
+		st.CopyID, st.LogID, st.DiskID = p.randomID(), p.randomID(), p.s.DiskID
+		// Without a state the log's own end is all there is to go by: what was
+		// synced and acknowledged is in it.
+		st.HWM = 0
+	}
+	p.state = st
+	return nil
+}
+
+func (p *Partition) randomID() topic.ID64 {
+	for {
+		var b [8]byte
+		p.s.Random(b[:])
+		id := topic.ID64(0)
+		for _, c := range b {
+			id = id<<8 | topic.ID64(c)
+		}
+		if id != 0 {
+			return id
+		}
+	}
+}
+
+func (p *Partition) damaged(d seglog.Damage) {
+	p.s.Metrics.DamagedRanges.Inc()
+	p.s.Log.Error("damage in a partition log", "partition", p.ref.String(), "segment", d.Segment,
+		"from", d.From, "to", d.To, "copied", d.Copied)
+}
+
+// Ref names the partition.
+func (p *Partition) Ref() topic.Ref { return p.ref }
+
+// Queue is the consume side. It exists after the first Lead.
+func (p *Partition) Queue() *queue.Queue { return p.queue }
+
+// HighWatermark implements queue.Source.
+func (p *Partition) HighWatermark() int64 { return p.hwm.Load() }
+
+// LogStart implements queue.Source.
+func (p *Partition) LogStart() int64 { return min(p.log.LogStart(), p.hwm.Load()) }
+
+// Epoch is the epoch under which the partition is led; 0 before Lead.
+func (p *Partition) Epoch() topic.Epoch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil {
+		return 0
+	}
+	return p.leader.Epoch()
+}
+
+// Idle tells whether the partition was not used since the last call, and lets
+// go of its files then.
+func (p *Partition) Idle() (bool, error) {
+	if p.used.Swap(false) {
+		return false, nil
+	}
+	return true, p.log.ReleaseFiles()
+}
+
+// Close stops the partition in order: what is appended is synced, positions and
+// high watermark are saved. Whoever still waits for a commit hears that its
+// outcome is unknown.
+func (p *Partition) Close() error {
+	var errs []error
+	if p.queue != nil {
+		errs = append(errs, p.queue.Close())
+	}
+	return errors.Join(append(errs, p.end())...)
+}
+
+// Drop ends the partition without writing to it: its topic has ended, and the
+// directory is somebody else's business from now on.
+func (p *Partition) Drop() error {
+	if p.queue != nil {
+		p.queue.Drop()
+	}
+	return p.end()
+}
+
+func (p *Partition) end() error {
+	p.mu.Lock()
+	already := p.closed
+	p.closed = true
+	r := p.round
+	p.mu.Unlock()
+	if already {
+		return nil
+	}
+	if r != nil {
+		<-r.done
+	}
+	p.s.Cache.Forget(p.id)
+	return p.log.Close()
+}
+
+// SavePositions implements queue.Source.
+func (p *Partition) SavePositions(data []byte, sync bool) error {
+	st := p.state
+	st.HWM, st.Position = p.hwm.Load(), data
+	if p.queue != nil {
+		st.DroppedUnsettled = p.queue.Dropped()
+	}
+	return p.log.SaveState(st, sync)
+}

@@ -1,0 +1,144 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/record"
+)
+
+// readAhead is what one read of the log takes at once: with a warm cache most
+// records of a backlog cost no system call of their own.
+const readAhead = 256 << 10
+
+var errLostOffsets = errors.New("no intact batch holds these offsets")
+
+// readBuffers are shared, because what is decoded is copied out of them.
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readAhead); return &b }}
+
+// Batch implements queue.Source.
+func (p *Partition) Batch(off int64) (*batches.Batch, error) {
+	if b := p.s.Cache.Get(p.id, off); b != nil {
+		return b, nil
+	}
+	p.used.Store(true)
+	buf, _ := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buf)
+	chunk, err := p.log.Read(off, p.hwm.Load(), readAhead, *buf)
+	if err != nil {
+		return nil, err
+	}
+	first, err := p.decode(chunk)
+	switch {
+	case chunk.Skipped > 0:
+		return nil, &queue.Unreadable{Next: off + chunk.Skipped, Err: errLostOffsets}
+	case err != nil:
+		return nil, err
+	case first == nil:
+		return nil, fmt.Errorf("read %s at %d: nothing below the high watermark %d", p.ref, off, p.hwm.Load())
+	}
+	return first, nil
+}
+
+// decode puts the batches of a chunk into the cache and returns the first.
+func (p *Partition) decode(chunk partlog.Chunk) (first *batches.Batch, err error) {
+	for rest := chunk.Batches; len(rest) > 0; {
+		h, err := record.ParseHeader(rest)
+		if err != nil {
+			return first, fmt.Errorf("decode %s: %w", p.ref, err)
+		}
+		b, err := batches.Decode(rest[:h.Size()])
+		if err != nil && first == nil {
+			// Its checksum holds and its content does not: no other try will help.
+			return nil, &queue.Unreadable{Next: h.EndOffset(), Err: err}
+		}
+		if err != nil {
+			return first, nil // whoever asks for that one hears it
+		}
+		p.s.Cache.Put(p.id, b)
+		if first == nil {
+			first = b
+		}
+		rest = rest[h.Size():]
+	}
+	return first, nil
+}
+
+// Read returns a page of committed records. Errors are problems.
+func (p *Partition) Read(req *nodeapi.ReadRequest) (*nodeapi.ReadResult, error) {
+	res := &nodeapi.ReadResult{LogStart: p.LogStart(), HighWatermark: p.hwm.Load()}
+	off, err := p.startOfRead(req, res)
+	if err != nil {
+		return nil, err
+	}
+	left := req.MaxBytes
+	for off < res.HighWatermark && len(res.Records) < req.Limit {
+		b, err := p.Batch(off)
+		var damage *queue.Unreadable
+		switch {
+		case errors.As(err, &damage):
+			off = max(damage.Next, off+1)
+			continue
+		case errors.Is(err, partlog.ErrGone):
+			return nil, problem.New(problem.OffsetGone, "offset %d of %s is gone", off, p.ref).With("log_start", p.LogStart())
+		case err != nil:
+			p.s.Log.Warn("read failed", "partition", p.ref.String(), "offset", off, "error", err)
+			return nil, problem.New(problem.PartitionUnavailable, "%s cannot be read now", p.ref)
+		}
+		if b.Control {
+			off = b.End()
+			continue
+		}
+		for off = max(off, b.Base); off < b.End() && len(res.Records) < req.Limit; off++ {
+			rec, size := page(b, off)
+			if size > left && len(res.Records) > 0 {
+				res.NextOffset = off
+				return res, nil
+			}
+			left -= size
+			if rec != nil {
+				res.Records = append(res.Records, *rec)
+			}
+		}
+	}
+	res.NextOffset = min(off, res.HighWatermark)
+	return res, nil
+}
+
+// page makes the record at off and its payload size; nil for one whose content
+// is no message.
+func page(b *batches.Batch, off int64) (*nodeapi.ReadRecord, int) {
+	body := b.Body(off)
+	v, err := record.ParseBody(body)
+	if err != nil {
+		return nil, 0
+	}
+	return &nodeapi.ReadRecord{Offset: off, CommitMS: b.CommitMS, ID: b.MessageID(off), Body: body}, len(v.Payload)
+}
+
+func (p *Partition) startOfRead(req *nodeapi.ReadRequest, res *nodeapi.ReadResult) (int64, error) {
+	off := req.Offset
+	switch {
+	case off < 0 && req.SinceMS != 0:
+		at, err := p.log.OffsetAt(req.SinceMS, res.HighWatermark)
+		if err != nil {
+			p.s.Log.Warn("look-up by time failed", "partition", p.ref.String(), "error", err)
+			return 0, problem.New(problem.PartitionUnavailable, "%s cannot be read now", p.ref)
+		}
+		return max(at, res.LogStart), nil
+	case off < 0:
+		return res.LogStart, nil
+	case off < res.LogStart:
+		return 0, problem.New(problem.OffsetGone, "offset %d of %s is gone", off, p.ref).With("log_start", res.LogStart)
+	case off > res.HighWatermark:
+		return 0, problem.New(problem.OffsetOutOfRange, "offset %d of %s is above the high watermark", off, p.ref).
+			With("high_watermark", res.HighWatermark)
+	}
+	return off, nil
+}

@@ -1,0 +1,250 @@
+package storage_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+func TestCommitAndReplay(t *testing.T) {
+	c := newCluster(t, vfs.NewMem(), "data")
+	c.put("orders", 1, onePartition())
+	p := c.start()
+	defer p.shutDown()
+	res := p.mustCommit("orders", 0, batch(1, 10, 11, 12))
+	if res.BaseOffset != 0 || res.Appended != 3 || res.Duplicates != 0 || res.HighWatermark != 3 || res.Epoch != p.epoch {
+		t.Fatalf("%+v", res)
+	}
+	p.mustCommit("orders", 0, batch(2, 10))
+	want := []string{"1-10", "1-11", "1-12", "2-10"}
+	if got := p.replay("orders", 0); !slices.Equal(got, want) {
+		t.Fatalf("replay %v, want %v", got, want)
+	}
+}
+
+// Records that the partition has are dropped: whole batches, and parts of them,
+// also after a restart, graceful or not.
+func TestDuplicatesAreDropped(t *testing.T) {
+	fs := vfs.NewMem()
+	c := newCluster(t, fs, "data")
+	c.put("orders", 1, onePartition())
+	p := c.start()
+	p.mustCommit("orders", 0, batch(1, 10, 11))
+	again := func(p *process) {
+		t.Helper()
+		res := p.mustCommit("orders", 0, batch(1, 10, 11))
+		if res.Appended != 0 || res.Duplicates != 2 || res.BaseOffset != -1 {
+			t.Fatalf("%+v", res)
+		}
+	}
+	again(p)
+	if res := p.mustCommit("orders", 0, batch(1, 11, 12, 13)); res.Appended != 2 || res.Duplicates != 1 || res.BaseOffset != 2 {
+		t.Fatalf("%+v", res)
+	}
+	if n := testutil.CollectAndCount(p.reg, "narad_duplicates_dropped_total"); n != 1 {
+		t.Fatalf("%d series of duplicates", n)
+	}
+	p.shutDown()
+	p = c.start()
+	again(p)
+	_ = p.stop() // no Close: the process dies
+	c.fs = fs.CrashClone(nil)
+	p = c.start()
+	defer p.shutDown()
+	again(p)
+	want := []string{"1-10", "1-11", "1-12", "1-13"}
+	if got := p.replay("orders", 0); !slices.Equal(got, want) {
+		t.Fatalf("replay %v, want %v", got, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	c := newCluster(t, vfs.NewMem(), "data")
+	c.put("orders", 1, onePartition())
+	p := c.start()
+	defer p.shutDown()
+	good := p.target("orders", 0)
+	damaged := batch(1, 1)
+	damaged[len(damaged)-1] ^= 1
+	for name, tc := range map[string]struct {
+		change func(*nodeapi.Target)
+		batch  []byte
+		code   problem.Code
+	}{
+		"older epoch":     {func(t *nodeapi.Target) { t.Epoch-- }, batch(1, 1), problem.StaleEpoch},
+		"newer epoch":     {func(t *nodeapi.Target) { t.Epoch++ }, batch(1, 1), problem.NotReady},
+		"other life":      {func(t *nodeapi.Target) { t.Incarnation = 9 }, batch(1, 1), problem.IncarnationMismatch},
+		"other disk":      {func(t *nodeapi.Target) { t.DiskID = 9 }, batch(1, 1), problem.PartitionUnavailable},
+		"unknown topic":   {func(t *nodeapi.Target) { t.Topic = "else" }, batch(1, 1), problem.NotReady},
+		"unknown part":    {func(t *nodeapi.Target) { t.Partition = 1 }, batch(1, 1), problem.NotReady},
+		"damaged":         {func(*nodeapi.Target) {}, damaged, problem.DamagedBatch},
+		"not a batch":     {func(*nodeapi.Target) {}, []byte("hello"), problem.DamagedBatch},
+		"a control batch": {func(*nodeapi.Target) {}, record.AppendLeaderChange(nil, 1), problem.DamagedBatch},
+	} {
+		target := good
+		tc.change(&target)
+		_, err := p.node.Commit(context.Background(), &nodeapi.CommitRequest{Target: target, Batch: tc.batch})
+		if !problem.HasCode(err, tc.code) {
+			t.Errorf("%s: %v, want %s", name, err, tc.code)
+		}
+	}
+	c.meta.SetState(true, false)
+	if _, err := p.commit("orders", 0, batch(1, 1)); !problem.HasCode(err, problem.NotReady) {
+		t.Errorf("before the latch: %v", err)
+	}
+	if st := p.claimed("orders", 1, false).Partitions[0]; st != nodeapi.ClaimUnavailable {
+		t.Errorf("claim before the latch: %d", st)
+	}
+	c.meta.SetState(true, true)
+	a := topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: "storage-2", DiskID: 3}}, Leader: "storage-2", LeaderEpoch: 9}
+	c.meta.PutTopic(c.topics["orders"], []topic.Assignment{a})
+	_, err := p.commit("orders", 0, batch(1, 1))
+	if !problem.HasCode(err, problem.NotPartitionLeader) {
+		t.Errorf("elsewhere: %v", err)
+	}
+	a = topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: nodeID, DiskID: 3}}, Leader: nodeID, LeaderEpoch: p.epoch}
+	c.meta.PutTopic(c.topics["orders"], []topic.Assignment{a})
+	if _, err = p.commit("orders", 0, batch(1, 1)); !problem.HasCode(err, problem.PartitionUnavailable) {
+		t.Errorf("lost disk: %v", err)
+	}
+}
+
+// Many gateways at once: every record once, in the order of its stream, and far
+// fewer fsyncs than commits.
+func TestGroupCommit(t *testing.T) {
+	mem := vfs.NewMem()
+	var mu sync.Mutex
+	gate := make(chan struct{})
+	syncs, slow := 0, false
+	fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+		if op.Kind != vfs.OpSync {
+			return vfs.Fault{}
+		}
+		mu.Lock()
+		held := slow
+		if held {
+			syncs++
+		}
+		mu.Unlock()
+		if held {
+			<-gate
+		}
+		return vfs.Fault{}
+	})
+	c := newCluster(t, fs, "data")
+	c.put("orders", 1, onePartition())
+	p := c.start()
+	defer p.shutDown()
+	p.mustCommit("orders", 0, batch(1000, 1))
+	mu.Lock()
+	slow = true
+	mu.Unlock()
+	const gateways, each = 16, 8
+	var wg sync.WaitGroup
+	for g := range gateways {
+		wg.Go(func() {
+			for i := range uint64(each) {
+				if _, err := p.commit("orders", 0, batch(g+1, i*2+1, i*2+2)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	for open := true; open; {
+		select {
+		case gate <- struct{}{}:
+		case <-done:
+			open = false
+		}
+	}
+	mu.Lock()
+	slow = false
+	mu.Unlock()
+	close(gate)
+	if syncs > gateways*each/2 {
+		t.Errorf("%d syncs for %d commits", syncs, gateways*each)
+	}
+	got := p.replay("orders", 0)
+	if len(got) != gateways*each*2+1 {
+		t.Fatalf("%d records", len(got))
+	}
+	next := map[int]int{}
+	for _, s := range got[1:] {
+		var g, n int
+		if _, err := fmt.Sscanf(s, "%d-%d", &g, &n); err != nil || n != next[g]+1 {
+			t.Fatalf("record %s after %d", s, next[g])
+		}
+		next[g] = n
+	}
+}
+
+// A duplicate is answered only when the first copy is committed.
+func TestDuplicateWaitsLikeAFirstCopy(t *testing.T) {
+	mem := vfs.NewMem()
+	var mu sync.Mutex
+	hold, reached := false, make(chan struct{}, 10)
+	gate := make(chan struct{})
+	fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+		mu.Lock()
+		held := hold && op.Kind == vfs.OpSync
+		mu.Unlock()
+		if held {
+			reached <- struct{}{}
+			<-gate
+		}
+		return vfs.Fault{}
+	})
+	c := newCluster(t, fs, "data")
+	c.put("orders", 1, onePartition())
+	p := c.start()
+	defer p.shutDown()
+	p.mustCommit("orders", 0, batch(9, 1))
+	mu.Lock()
+	hold = true
+	mu.Unlock()
+	answers := make(chan *nodeapi.CommitResult, 2)
+	send := func() {
+		res, err := p.commit("orders", 0, batch(1, 1))
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- res
+	}
+	go send()
+	<-reached
+	// The duplicate gives up while the fsync runs: it must not have been answered.
+	ctx, cancel := context.WithCancel(context.Background())
+	gaveUp := make(chan error)
+	go func() {
+		_, err := p.node.Commit(ctx, &nodeapi.CommitRequest{Target: p.target("orders", 0), Batch: batch(1, 1)})
+		gaveUp <- err
+	}()
+	cancel()
+	if err := <-gaveUp; !problem.HasCode(err, problem.OutcomeUnknown) {
+		t.Errorf("duplicate during the fsync: %v", err)
+	}
+	go send()
+	if len(answers) != 0 || len(p.replay("orders", 0)) != 1 {
+		t.Error("answered or shown before the fsync")
+	}
+	mu.Lock()
+	hold = false
+	mu.Unlock()
+	close(gate)
+	one, two := <-answers, <-answers
+	if one.Appended+two.Appended != 1 || one.Duplicates+two.Duplicates != 1 || one.HighWatermark != 2 || two.HighWatermark != 2 {
+		t.Fatalf("%+v %+v", one, two)
+	}
+}
