@@ -87,6 +87,27 @@ func TestBannedImports(t *testing.T) {
 	}
 }
 
+// TestPublicClientNeedsTheStandardLibraryOnly: who uses the client inherits no
+// dependency of Narad's.
+func TestPublicClientNeedsTheStandardLibraryOnly(t *testing.T) {
+	seen := 0
+	for _, f := range load(t) {
+		if !matches("libs/client/...", f.Package) || f.Test {
+			continue
+		}
+		seen++
+		for _, imp := range f.Imports {
+			first, _, _ := strings.Cut(imp, "/")
+			if strings.Contains(first, ".") && !matches(Module+"libs/client/...", imp) {
+				t.Errorf("%s imports %s", f.Path, imp)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("found no file of the client")
+	}
+}
+
 func TestSizeBudgets(t *testing.T) {
 	var files, small, funcs, short int
 	used := map[string]bool{}

@@ -55,7 +55,6 @@ var bans = []Ban{
 	{"apps/storage-node/...", "github.com/narad-mq/narad/apps/ingress-gateway/...", "roles meet in contract packages only", nil},
 	{"apps/ingress-gateway/...", "github.com/narad-mq/narad/apps/metastore-voter/...", "roles meet in contract packages only", nil},
 	{"apps/ingress-gateway/...", "github.com/narad-mq/narad/apps/storage-node/...", "roles meet in contract packages only", nil},
-	{"libs/client/...", "github.com/narad-mq/narad/libs/...", "the public client needs the standard library only", []string{"libs/client/..."}},
 }
 
 // Budgets of size (engineering.md): the limit is for each, the goal for nine of ten.
