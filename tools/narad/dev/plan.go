@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -23,6 +24,13 @@ const (
 	loopback     = "127.0.0.1"
 )
 
+// ErrConfig is below every refusal of a setting.
+var ErrConfig = errors.New("refused setting")
+
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...)
+}
+
 // Size is how many nodes of each role a cluster has.
 type Size struct {
 	Voters, StorageNodes, Gateways int
@@ -44,7 +52,7 @@ func plan(size Size, base int, dataDir, logLevel string) ([]node, error) {
 		return nil, err
 	}
 	if base < 1 || base+PortSpan-1 > 65535 {
-		return nil, fmt.Errorf("--base-port %d: it and the %d ports after it must lie within 1..65535", base, PortSpan-1)
+		return nil, refused("--base-port %d: it and the %d ports after it must lie within 1..65535", base, PortSpan-1)
 	}
 	top := base + PortSpan
 	var nodes []node
@@ -77,12 +85,12 @@ func plan(size Size, base int, dataDir, logLevel string) ([]node, error) {
 func (s Size) check() error {
 	switch {
 	case s.Voters < 1 || s.StorageNodes < 0 || s.Gateways < 0:
-		return fmt.Errorf("want at least one voter and no negative number, got %d voters, %d storage nodes, %d gateways", s.Voters, s.StorageNodes, s.Gateways)
+		return refused("want at least one voter and no negative number, got %d voters, %d storage nodes, %d gateways", s.Voters, s.StorageNodes, s.Gateways)
 	case s.Voters%2 == 0:
-		return fmt.Errorf("--voters %d: an even number of voters survives no more failures than one less; use 1, 3 or 5", s.Voters)
+		return refused("--voters %d: an even number of voters survives no more failures than one less; use 1, 3 or 5", s.Voters)
 	}
 	if need := s.Gateways + portsPerNode*(s.Voters+s.StorageNodes+s.Gateways); need > PortSpan {
-		return fmt.Errorf("so many nodes need %d ports, and there are %d; start fewer", need, PortSpan)
+		return refused("so many nodes need %d ports, and there are %d; start fewer", need, PortSpan)
 	}
 	return nil
 }
