@@ -219,6 +219,9 @@ func TestTruncateTo(t *testing.T) {
 		return nil
 	}))
 	must(t, l.TruncateTo(at))
+	if got := numbers(t, open(t, m.CrashClone(nil), nil)); !slices.Equal(got, upTo(1, 6)) {
+		t.Errorf("right after truncation %v", got)
+	}
 	_, err := add(l, 7)
 	must(t, err)
 	must(t, l.Sync())

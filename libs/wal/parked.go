@@ -65,6 +65,7 @@ type Parked struct {
 	fs    vfs.FS
 	dir   string
 	log   *seglog.Log
+	opt   Options
 	next  uint64 // base of the next segment: one more than the frames ever written
 	r     *seglog.Reader
 	u     unit
@@ -90,19 +91,17 @@ func ListParked(fsys vfs.FS, walDir string) ([]Queue, error) {
 	return out, nil
 }
 
-// OpenParked opens or makes the parked log of a queue. Of opt, FillAhead,
-// Recycle and Identity do not matter.
+// OpenParked opens or makes the parked log of a queue. Of opt only OnDamage counts.
 func OpenParked(fsys vfs.FS, walDir string, q Queue, opt Options) (*Parked, error) {
-	opt.setDefaults()
 	parent := path.Join(walDir, parkedDir)
-	p := &Parked{fs: fsys, dir: path.Join(parent, q.String()), next: 1}
-	if err := p.open(parent, walDir, opt); err != nil {
+	p := &Parked{fs: fsys, dir: path.Join(parent, q.String()), opt: opt, next: 1}
+	if err := p.open(parent, walDir); err != nil {
 		return nil, fmt.Errorf("open parked queue %s: %w", q, errors.Join(err, p.Close()))
 	}
 	return p, nil
 }
 
-func (p *Parked) open(parent, walDir string, opt Options) error {
+func (p *Parked) open(parent, walDir string) error {
 	if err := p.fs.MkdirAll(parent); err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func (p *Parked) open(parent, walDir string, opt Options) error {
 	}
 	frames := uint64(0)
 	log, err := seglog.Open(p.fs, p.dir, seglog.Options{
-		Format: format{parked: true}, MaxFrame: MaxUnitBytes, OnDamage: opt.OnDamage,
+		Format: format{parked: true}, MaxFrame: MaxUnitBytes, OnDamage: p.opt.OnDamage,
 		Visit: func(seglog.Frame) error { frames++; return nil },
 	})
 	if err != nil {
@@ -205,6 +204,8 @@ func (p *Parked) Next() (Record, error) {
 		}
 		if u := openUnit(f); u.sound() {
 			p.u = u
+		} else if p.opt.OnDamage != nil {
+			p.opt.OnDamage(seglog.Damage{Segment: f.Pos.Segment, From: f.Pos.Offset, To: f.Pos.Offset + int64(len(f.Bytes))})
 		}
 	}
 }

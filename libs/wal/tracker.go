@@ -10,7 +10,8 @@ import (
 
 // tracker knows which records were read and are not done, and so where the
 // checkpoint may stand. It costs 64 bytes for each unit that is not done,
-// and at most as much again for those that are.
+// and at most as much again for those that are: its bound is how far ahead the
+// owner of the Reader reads.
 type tracker struct {
 	mu    sync.Mutex // guards what follows
 	open  []tracked  // units read, in order

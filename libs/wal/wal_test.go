@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -404,49 +403,3 @@ func TestAnyCheckpoint(t *testing.T) {
 }
 
 var errDisk = syscall.EIO
-
-// TestFailedSyncStaysUnread: the bytes of a failed sync are in the file, but
-// once the WAL has recovered no reader sees them, now or after a restart.
-func TestFailedSyncStaysUnread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMem(t)
-		var fail atomic.Bool
-		f := vfs.NewFault(m, func(op vfs.Op) vfs.Fault {
-			if fail.Load() && op.Kind == vfs.OpSync {
-				return vfs.Fault{Err: errDisk}
-			}
-			return vfs.Fault{}
-		})
-		w := open(t, f, small())
-		_, err := appendNames(w, "a")
-		must(t, err)
-		fail.Store(true)
-		failed := w.nextSeq
-		if _, err := appendNames(w, "bad", "worse"); !errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrRefused) {
-			t.Fatalf("failed sync: %v", err)
-		}
-		if _, err := appendNames(w, "refused"); !errors.Is(err, ErrRefused) {
-			t.Fatalf("after it: %v", err)
-		}
-		fail.Store(false)
-		pass(2 * time.Second)
-		id, err := appendNames(w, "c")
-		must(t, err)
-		if id.Seq < failed+2 {
-			t.Errorf("sequence %d used again", id.Seq)
-		}
-		for _, again := range []bool{false, true} {
-			if again {
-				must(t, w.Close())
-				w = open(t, f, small())
-			}
-			if got := namesOf(drain(t, w)); !slices.Equal(got, []string{"a", "c"}) {
-				t.Errorf("restarted %v: read %v", again, got)
-			}
-			if s := w.Stats(); s.Damages != 0 {
-				t.Errorf("restarted %v: %+v", again, s)
-			}
-		}
-		must(t, w.Close())
-	})
-}
