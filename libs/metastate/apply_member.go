@@ -1,6 +1,8 @@
 package metastate
 
 import (
+	"strings"
+
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -45,7 +47,7 @@ func applyRegister(tx Tx, e *RegisterMember) (Result, error) {
 
 func checkRegister(old *topic.Member, grave *Tombstone, next *topic.Member) Result {
 	switch {
-	case next.ID == "" || len(next.ID) > maxMemberID || hasZeroByte(next.ID):
+	case !validMemberID(next.ID):
 		return refuse(problem.InvalidRequest, "the member id is empty, too long or has a zero byte")
 	case next.DiskID == 0 || next.BootNonce == 0:
 		return refuse(problem.InvalidRequest, "a registration needs a disk id and a boot nonce")
@@ -61,13 +63,10 @@ func checkRegister(old *topic.Member, grave *Tombstone, next *topic.Member) Resu
 	return Result{}
 }
 
-func hasZeroByte(s string) bool {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return true
-		}
-	}
-	return false
+// validMemberID keeps ids fit to be keys: an entry must never fail on a key that
+// the database does not take, because that would stop every node.
+func validMemberID(s string) bool {
+	return s != "" && len(s) <= maxMemberID && strings.IndexByte(s, 0) < 0
 }
 
 // restartLeaderships raises the epoch of what a storage node led before it

@@ -132,6 +132,7 @@ func TestCreateRefusesAssignmentsThatDoNotFit(t *testing.T) {
 		"no disk":            func(e *CreateTopic) { e.Assignments[1].Replicas[1].DiskID = 0 },
 		"leader elsewhere":   func(e *CreateTopic) { e.Assignments[1].Leader = "s9" },
 		"no incarnation":     func(e *CreateTopic) { e.Topic.Incarnation = 0 },
+		"endless node id":    func(e *CreateTopic) { e.Assignments[1].Replicas[1].Node = strings.Repeat("s", 40_000) },
 		"node with NUL byte": func(e *CreateTopic) { e.Assignments[1].Replicas[1].Node = "s\x00" },
 	} {
 		m := newMemTx()

@@ -63,7 +63,7 @@ func checkAssignment(t *topic.Topic, i int, a *topic.Assignment) string {
 	}
 	seen := make(map[string]bool, len(a.Replicas))
 	for _, r := range a.Replicas {
-		if r.Node == "" || hasZeroByte(r.Node) || r.DiskID == 0 || seen[r.Node] {
+		if !validMemberID(r.Node) || r.DiskID == 0 || seen[r.Node] {
 			return "replicas need distinct nodes, each with a disk id"
 		}
 		seen[r.Node] = true

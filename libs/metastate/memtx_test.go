@@ -60,7 +60,7 @@ func (m *memTx) Delete(b Bucket, key []byte) error {
 }
 
 func (m *memTx) write(b Bucket, key []byte) {
-	if m.scanning > 0 || m.data[b] == nil || len(key) == 0 {
+	if m.scanning > 0 || m.data[b] == nil || len(key) == 0 || len(key) > 32768 {
 		panic(fmt.Sprintf("bad write to %s/%q", b, key))
 	}
 }

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestABatchHandedOverIsNotApplied(t *testing.T) {
 	last, _ := apply(t, cluster, registerAs("s1", topic.RoleStorage, s.nonce+1))
 
 	release := make(chan struct{})
-	s.hooks.beforeApply = func(int) { <-release }
+	s.hooks.beforeApply = func(uint64) { <-release }
 	s.start()
 	poll(t, "raft to count the entries as applied", func() bool { return s.raft.AppliedIndex() >= last })
 	if ok, why := s.CaughtUp(); ok || why != reasonApplying {
@@ -131,7 +132,7 @@ func TestALeaderInReplayIsNotCaughtUp(t *testing.T) {
 	removeState(t, v)
 
 	release := make(chan struct{})
-	v.hooks.beforeApply = func(int) { <-release }
+	v.hooks.beforeApply = func(uint64) { <-release }
 	v.start()
 	poll(t, "leadership with everything handed over", func() bool {
 		return v.IsLeader() && v.raft.CommitIndex() > last && v.raft.AppliedIndex() >= v.raft.CommitIndex()
@@ -141,6 +142,14 @@ func TestALeaderInReplayIsNotCaughtUp(t *testing.T) {
 	}
 	if v.View().Latched() || v.View().CaughtUpOnce() {
 		t.Error("the marks are set in replay")
+	}
+	// Even if all else were there, only a barrier would let a leader latch.
+	v.replica.caughtUp.Store(true)
+	v.replica.registered.Store(true)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if v.tryLatch(short) || v.View().Latched() {
+		t.Error("a leader latched without a barrier")
 	}
 	close(release)
 	poll(t, "the latch", v.View().Latched)
@@ -175,5 +184,35 @@ func TestNoLatchBeforeOwnRegistration(t *testing.T) {
 	case <-changed:
 	case <-within(t).Done():
 		t.Fatal("the latch woke nobody")
+	}
+}
+
+// The registration alone is not enough either: what stands behind it on the log
+// may already have taken a partition away again.
+func TestNoLatchBeforeTheCatchUp(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	s := nonvoter(t, "s1", cluster...)
+	waitApplied(t, fill(t, cluster, "old", 1, 1), s)
+	s.stop()
+	registered, _ := apply(t, cluster, registerAs("s1", topic.RoleStorage, s.nonce+1))
+	fill(t, cluster, "new", 10, 9)
+
+	release := make(chan struct{})
+	s.tune = func(t *Timing) { t.MaxAppendEntries = 2 }
+	s.hooks.beforeApply = func(first uint64) {
+		if first > registered {
+			<-release
+		}
+	}
+	s.start()
+	poll(t, "its registration", func() bool { return s.Applied() >= registered && s.replica.registered.Load() })
+	if ok, why := s.CaughtUp(); ok || s.tryLatch(t.Context()) {
+		t.Errorf("latched while entries behind the registration are missing (%v %q)", ok, why)
+	}
+	close(release)
+	poll(t, "the latch", s.View().Latched)
+	if _, err := s.View().Topic("new8"); err != nil {
+		t.Error(err)
 	}
 }

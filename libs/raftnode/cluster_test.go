@@ -369,3 +369,30 @@ func randomEntry(rnd *rand.Rand) metastate.Entry {
 	}
 	return createTopic(name, inc, fmt.Sprintf("s%d", 1+rnd.IntN(3)))
 }
+
+// A node whose whole past, its own admission included, comes as a snapshot.
+func TestANewNodeCatchesUpBySnapshot(t *testing.T) {
+	v := single(t)
+	cluster := []*host{v}
+	s := newHost(t, "s1", false)
+	s.start()
+	if !s.Empty() || v.Empty() {
+		t.Fatal("the new node has a configuration, or the old one has none")
+	}
+	s.stop()
+	addNonvoter(t, s, cluster...)
+	fill(t, cluster, "t", 1, 20)
+	if err := v.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	last := fill(t, cluster, "tail", 100, 2)
+	s.start()
+	waitApplied(t, last, s)
+	if s.Empty() || s.dump() != v.dump() {
+		t.Error("states differ")
+	}
+	if got, want := s.Configuration(), v.Configuration(); got.Index != want.Index || len(got.Servers) != 2 {
+		t.Errorf("configuration %+v, the leader's is %+v", got, want)
+	}
+	poll(t, "the catch-up", s.View().CaughtUpOnce)
+}

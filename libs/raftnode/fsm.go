@@ -29,7 +29,7 @@ type fsm struct {
 	mu       sync.Mutex    // guards progress
 	progress chan struct{} // closed and replaced when covered grows
 
-	beforeApply func(n int) // tests hold a batch back with it; nil otherwise
+	beforeApply func(first uint64) // tests hold a batch back with it; nil otherwise
 }
 
 var (
@@ -50,10 +50,10 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // answer is a *metastate.Result, or an error when applying has stopped.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	if f.beforeApply != nil {
-		f.beforeApply(len(logs))
+		f.beforeApply(logs[0].Index)
 	}
 	out := make([]any, len(logs))
-	var changes *changes
+	var staged *changes
 	err := error(ErrApplyStopped)
 	if !f.stopped.Load() {
 		err = f.state.update(func(tx stateTx) error {
@@ -62,7 +62,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 				return err
 			}
 			var err error
-			changes, err = f.replica.stage(tx, &effects)
+			staged, err = f.replica.stage(tx, &effects)
 			return err
 		})
 	}
@@ -78,7 +78,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 			grow(&f.configuration, l.Index)
 		}
 	}
-	f.replica.publish(changes)
+	f.replica.publish(staged)
 	f.advance(logs[len(logs)-1].Index)
 	return out
 }

@@ -38,7 +38,7 @@ type host struct {
 	nonce topic.ID64
 	voter bool
 	hooks hooks
-	keep  uint64 // TrailingLogs; 0: few
+	tune  func(*Timing)
 	*Node
 }
 
@@ -59,8 +59,8 @@ func (h *host) config() Config {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", h.id)
 	}
 	timing := fastTiming()
-	if h.keep > 0 {
-		timing.TrailingLogs = h.keep
+	if h.tune != nil {
+		h.tune(&timing)
 	}
 	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Timing: timing, Logger: logger}
 }

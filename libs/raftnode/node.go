@@ -44,8 +44,8 @@ func Open(cfg Config) (*Node, error) { return open(cfg, hooks{}) }
 
 // hooks let tests hold a node at the moments that the caught-up rules are about.
 type hooks struct {
-	beforeApply func(n int)    // before a batch of n entries is applied
-	beforeRPC   func(raft.RPC) // before Raft gets an RPC that is no heartbeat
+	beforeApply func(first uint64) // before the batch that begins at this index is applied
+	beforeRPC   func(raft.RPC)     // before Raft gets an RPC that is no heartbeat
 }
 
 func open(cfg Config, h hooks) (*Node, error) {

@@ -37,6 +37,13 @@ func TestOneNodeAppliesRestartsAndRefuses(t *testing.T) {
 	if p, err := h.View().Assignments("Orders"); err != nil || len(p.List) != 1 {
 		t.Fatalf("assignments: %v, %v", p, err)
 	}
+	apply(t, all, &metastate.DeleteTopic{Name: "Orders", Incarnation: 1})
+	if _, err := h.View().Topic("Orders"); !errors.Is(err, metastate.ErrNoTopic) {
+		t.Fatalf("a deleted topic: %v", err)
+	}
+	if mine, err := h.View().AssignmentsOf("s1"); err != nil || len(mine) != 0 || len(h.replica.onNode) != 0 {
+		t.Fatalf("assignments of a deleted topic: %v, %v, index %v", mine, err, h.replica.onNode)
+	}
 }
 
 func TestThreeNodesFormApplyAndSurviveACrash(t *testing.T) {

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -188,48 +189,59 @@ func (r *replica) wakeLocked() {
 	close(*r.changed.Swap(&next))
 }
 
+// world is everything that is published, read at one moment.
+type world struct {
+	topics    []*liveTopic
+	members   map[string]*topic.Member
+	clusterID string
+}
+
+func readWorld(tx metastate.Reader) (*world, error) {
+	w := &world{members: map[string]*topic.Member{}}
+	topics, err := metastate.AllTopics(tx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range topics {
+		t, err := readLive(tx, topics[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		w.topics = append(w.topics, t)
+	}
+	members, err := metastate.AllMembers(tx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range members {
+		w.members[members[i].ID] = &members[i]
+	}
+	w.clusterID, err = metastate.ReadClusterID(tx)
+	return w, err
+}
+
 // reload builds the view anew from a state: at the start and after a restore.
 // What the new state does not have is forgotten.
 func (r *replica) reload(s *state) error {
-	live := new(sync.Map)
-	var topics []topic.Topic
-	members := map[string]*topic.Member{}
-	clusterID := ""
-	var lists []*liveTopic
+	var w *world
 	err := s.read(func(tx stateTx) (err error) {
-		if topics, err = metastate.AllTopics(tx); err != nil {
-			return err
-		}
-		for i := range topics {
-			list, err := metastate.AssignmentsByName(tx, topics[i].Name)
-			if err != nil {
-				return err
-			}
-			lists = append(lists, &liveTopic{&topics[i], &metastate.Partitions{Incarnation: topics[i].Incarnation, List: list}})
-		}
-		all, err := metastate.AllMembers(tx)
-		if err != nil {
-			return err
-		}
-		for i := range all {
-			members[all[i].ID] = &all[i]
-		}
-		clusterID, err = metastate.ReadClusterID(tx)
+		w, err = readWorld(tx)
 		return err
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("read the metastore: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	live := new(sync.Map)
 	r.onNode, r.sorted = map[string]map[string]struct{}{}, nil
-	for _, t := range lists {
+	for _, t := range w.topics {
 		live.Store(t.topic.Name, t)
 		r.indexLocked(t)
 	}
 	r.live.Store(live)
-	r.setMembersLocked(members)
-	r.clusterID.Store(&clusterID)
+	r.setMembersLocked(w.members)
+	r.clusterID.Store(&w.clusterID)
 	r.wakeLocked()
 	return nil
 }

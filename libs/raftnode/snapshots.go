@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
 
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -96,29 +98,24 @@ func unpackSnapshot(r io.Reader, index uint64, tmp string) error {
 	if err != nil {
 		return err
 	}
-	tx, err := db.Begin(true)
-	if err == nil {
-		for bad := range tx.Check() {
-			err = fmt.Errorf("%w: snapshot at %d: %w", ErrDamagedState, index, bad)
-		}
-		st := stateTx{tx}
-		switch {
-		case err != nil:
-			_ = tx.Rollback()
-		case st.applied() > index:
-			err = fmt.Errorf("%w: snapshot at %d has applied %d", ErrDamagedState, index, st.applied())
-			_ = tx.Rollback()
-		default:
-			// Between the two stand only entries that the state machine never sees.
-			if err = st.setApplied(index); err == nil {
-				err = tx.Commit()
-			}
-		}
+	err = db.Update(func(tx *bbolt.Tx) error { return checkSnapshot(stateTx{tx}, index) })
+	return errors.Join(err, db.Close())
+}
+
+// checkSnapshot walks every page, and moves the applied index up to that of the
+// snapshot: between the two stand only entries that the state machine never sees.
+func checkSnapshot(tx stateTx, index uint64) error {
+	var bad error
+	for err := range tx.tx.Check() {
+		bad = fmt.Errorf("%w: snapshot at %d: %w", ErrDamagedState, index, err)
 	}
-	if closed := db.Close(); err == nil {
-		err = closed
+	if bad != nil {
+		return bad
 	}
-	return err
+	if at := tx.applied(); at > index {
+		return fmt.Errorf("%w: snapshot at %d has applied %d", ErrDamagedState, index, at)
+	}
+	return tx.setApplied(index)
 }
 
 func writeFile(r io.Reader, path string) error {

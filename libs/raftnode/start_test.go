@@ -11,6 +11,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/topic"
 )
 
 func removeState(t *testing.T, h *host) {
@@ -88,9 +89,17 @@ func TestStartKeepsAStateAboveTheSnapshot(t *testing.T) {
 		t.Fatalf("the state was rolled back to the snapshot: %v", err)
 	}
 	same(t, h, want)
+	// What left the log may have been a command; what stands in it can be seen.
+	last, _ := apply(t, []*host{h}, registerAs("g", topic.RoleGateway, 1))
+	if !h.commandBetween(0, 1) || !h.commandBetween(last-1, last) || h.commandBetween(last, last) {
+		t.Error("a missing entry does not count as a command, or a command does not, or nothing does")
+	}
 	h.stop()
 	h.start()
-	same(t, h, want)
+	leaderOf(t, h)
+	if _, err := h.View().Topic("b2"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestStartRefusesGaps(t *testing.T) {
@@ -127,7 +136,7 @@ func TestStartFallsBackOnlyWhereTheLogReaches(t *testing.T) {
 
 	// Needed, and the log is whole.
 	h = newHost(t, "v1", true)
-	h.keep = 1000
+	h.tune = func(t *Timing) { t.TrailingLogs = 1000 }
 	bootstrapped(t, h)
 	fill(t, []*host{h}, "a", 1, 2)
 	if err := h.Snapshot(); err != nil {
@@ -278,5 +287,27 @@ func putState(t *testing.T, h *host, state []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(h.dir, stateFile), state, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestAFailedLogWriteStopsTheNode(t *testing.T) {
+	var cause error
+	s, err := openLogStore(filepath.Join(t.TempDir(), logFile), func(err error) { cause = err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.StoreLog(&raft.Log{Index: 1, Type: raft.LogNoop}), s.Close()); err != nil || cause != nil {
+		t.Fatal(err, cause)
+	}
+	if err := s.StoreLog(&raft.Log{Index: 2}); err == nil || cause == nil {
+		t.Fatalf("a write that failed: %v, reported %v", err, cause)
+	}
+}
+
+// The checksum of a log entry as it stands on disk.
+func TestGoldenLogEntry(t *testing.T) {
+	l := &raft.Log{Index: 0x0102, Term: 3, Type: raft.LogCommand, Data: []byte("narad")}
+	if got := logChecksum(l); got != 0x43d54d93 {
+		t.Fatalf("checksum %08x", got)
 	}
 }

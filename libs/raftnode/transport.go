@@ -30,6 +30,11 @@ type transport struct {
 	peers map[raft.ServerID]peerState // servers of the configuration only; see forget
 }
 
+var (
+	_ raft.WithPreVote = (*transport)(nil)
+	_ raft.WithClose   = (*transport)(nil)
+)
+
 // peerState is what a server's answers told.
 type peerState struct {
 	lastLog  uint64
