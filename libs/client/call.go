@@ -47,6 +47,8 @@ type Answer struct {
 	Body   []byte
 	// AfterUnknown tells that an earlier attempt of the call may have been applied too.
 	AfterUnknown bool
+
+	closing bool // the gateway closes the connection, as one does that is stopping
 }
 
 // attempt sends the call once. The error's Op, Gateway and Attempts are the caller's to fill in.
@@ -110,7 +112,7 @@ func readAnswer(res *http.Response, mutating bool) (*Answer, *Error) {
 	case res.StatusCode/100 == 2:
 		body, err := readAll(res.Body, res.ContentLength, maxAnswerBytes)
 		if err == nil {
-			return &Answer{Status: res.StatusCode, Header: res.Header, Body: body}, nil
+			return &Answer{Status: res.StatusCode, Header: res.Header, Body: body, closing: res.Close}, nil
 		}
 		e := &Error{Status: res.StatusCode, RequestID: res.Header.Get("Narad-Request-Id"), Detail: "the answer was cut", Err: err}
 		if mutating {

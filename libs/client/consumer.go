@@ -17,6 +17,9 @@ const (
 	defaultStopTimeout = 30 * time.Second
 	// settleStopTimeout bounds the last acks of a stop; what is left is delivered again.
 	settleStopTimeout = 10 * time.Second
+	// emptyPause keeps the loop from spinning on empty answers that come at once: from a
+	// gateway that is stopping, or with NoWait.
+	emptyPause = 100 * time.Millisecond
 	// maxHeld bounds Workers + Prefetch: above it the extends alone would be a load.
 	maxHeld = 100_000
 )
@@ -174,6 +177,7 @@ func (r *consumer) fetch(ctx, work context.Context) error {
 		if n == 0 {
 			return nil
 		}
+		asked := time.Now()
 		got, err := r.client.Receive(ctx, r.topic, ReceiveOptions{
 			Wait: r.o.Wait, Max: n, MaxBytes: r.o.MaxBytes, Partition: r.o.Partition, VisibilityTimeout: r.o.VisibilityTimeout,
 		})
@@ -197,6 +201,9 @@ func (r *consumer) fetch(ctx, work context.Context) error {
 		}
 		failures = 0
 		now := time.Now()
+		if len(got.Deliveries) == 0 && now.Sub(asked) < emptyPause && sleep(ctx, emptyPause) != nil {
+			return nil
+		}
 		for _, d := range got.Deliveries {
 			r.queue <- r.leases.add(work, d, now)
 		}

@@ -85,6 +85,8 @@ func (e *Error) Error() string {
 		b.WriteString(string(e.Code))
 	case e.Status != 0:
 		b.WriteString(strings.ToLower(http.StatusText(e.Status)))
+	case e.Gateway == "":
+		b.WriteString("not sent")
 	default:
 		b.WriteString("no answer from " + e.Gateway)
 	}

@@ -75,12 +75,18 @@ func (r Retry) delay(n int, hint time.Duration, random float64) time.Duration {
 // Do sends one call, repeating it as its Safety allows. The error is an *Error.
 // It is the way to a route that has no method of its own.
 func (c *Client) Do(ctx context.Context, call Call) (*Answer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: call.Op, Applied: AppliedNo, Err: err}
+	}
 	start := c.current.Load()
 	unknown := false
 	for n := 1; ; n++ {
 		gateway := (start + uint32(n-1)) % uint32(len(c.bases))
 		ans, e := c.attempt(ctx, c.bases[gateway], call)
 		if e == nil {
+			if ans.closing { // it is stopping: the next call goes elsewhere
+				gateway = (gateway + 1) % uint32(len(c.bases))
+			}
 			c.current.Store(gateway)
 			ans.AfterUnknown = unknown
 			return ans, nil

@@ -31,7 +31,7 @@ func TestUnknownOutcomeIsNotRepeated(t *testing.T) {
 		"500":          func(w http.ResponseWriter) { refuse(w, 500, "internal", AppliedUnknown, "") },
 		"wal failed":   func(w http.ResponseWriter) { refuse(w, 503, CodeWALUnavailable, AppliedUnknown, "") },
 		"no answer":    hangUp,
-		"proxy's page": func(w http.ResponseWriter) { http.Error(w, "<html>try later", 503) },
+		"proxy's page": func(w http.ResponseWriter) { http.Error(w, "<html>try later", http.StatusServiceUnavailable) },
 		"no applied":   func(w http.ResponseWriter) { refuse(w, 503, CodeOverloaded, "", "") },
 		"half answer": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "100")
@@ -244,5 +244,33 @@ func TestForeignTransportIsNotTrusted(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Applied != AppliedUnknown || tries != 1 {
 		t.Fatalf("got %+v after %d tries", e, tries)
+	}
+}
+
+func TestStoppingGatewayIsLeft(t *testing.T) {
+	stopping := newGateway(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(204)
+	})
+	good := newGateway(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
+	c := connect(t, Config{}, stopping, good)
+	for range 4 {
+		if _, err := c.Receive(t.Context(), "orders", ReceiveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(stopping.seen()) != 1 || len(good.seen()) != 3 {
+		t.Fatalf("the stopping gateway was asked %d times, the other %d: want 1 and 3", len(stopping.seen()), len(good.seen()))
+	}
+}
+
+func TestNothingIsSentAfterTheContextEnded(t *testing.T) {
+	g := newGateway(t, func(_ int, w http.ResponseWriter, _ *http.Request) { accept(w) })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := connect(t, Config{}, g).Produce(ctx, "orders", Message{Payload: []byte("x")}, ProduceOptions{})
+	var e *Error
+	if !errors.As(err, &e) || e.Applied != AppliedNo || !errors.Is(err, context.Canceled) || len(g.seen()) != 0 {
+		t.Fatalf("got %+v", e)
 	}
 }

@@ -108,6 +108,11 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 			return fmt.Errorf("remove old ready file: %w", err)
 		}
 	}
+	for _, p := range c.nodes { // of an earlier run that was killed
+		if err := remove(c.file(p.id + ".pid")); err != nil {
+			return fmt.Errorf("remove old pid file: %w", err)
+		}
+	}
 	if err := c.setPID(0, 0); err != nil { // endpoints.json is there before any process
 		return err
 	}
