@@ -1,0 +1,410 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// The fields of a topic document that a caller may send.
+const (
+	topicName = iota
+	topicPartitions
+	topicReplication
+	topicRetentionMS
+	topicRetentionBytes
+	topicVisibility
+	topicMaxInFlight
+	topicMaxAckedAhead
+	topicReroute
+	topicMaxDeliveries
+	topicDeadLetter
+	topicParent
+	topicDelay
+	topicSchema
+)
+
+func topicFields() []string {
+	return []string{
+		"name", "partitions", "replication_factor", "retention_ms", "retention_bytes", "visibility_timeout_ms",
+		"max_in_flight_per_partition", "max_acked_ahead_per_partition", "reroute", "max_deliveries",
+		"dead_letter_topic", "parent", "delay_ms", "schema",
+	}
+}
+
+// readOnlyFields are fields of the answer that nobody can set: a PATCH that
+// carries one is refused as immutable, not as unknown.
+func readOnlyFields() []string {
+	return []string{"incarnation", "version", "created_at", "role", "children", "schema_version"}
+}
+
+// readSetting reads the value of one field into cfg. later is the feature that a
+// value asks for and that is not built.
+func readSetting(r *jsonReader, field int, name string, cfg *topic.Config) (later string, err error) {
+	var n int64
+	switch field {
+	case topicReroute:
+		cfg.Reroute, err = r.boolean(name)
+		return "", err
+	case topicDeadLetter:
+		return laterValue(r, featureDeadLetters)
+	case topicSchema:
+		return laterValue(r, featureSchema)
+	case topicParent:
+		return laterValue(r, featureFanout)
+	}
+	if n, err = r.integer(name); err != nil {
+		return "", err
+	}
+	switch field {
+	case topicPartitions:
+		cfg.Partitions = int(n)
+	case topicReplication:
+		cfg.ReplicationFactor = int(n)
+	case topicRetentionMS:
+		cfg.RetentionMS = n
+	case topicRetentionBytes:
+		cfg.RetentionBytes = n
+	case topicVisibility:
+		cfg.VisibilityTimeoutMS = n
+	case topicMaxInFlight:
+		cfg.MaxInFlight = int(n)
+	case topicMaxAckedAhead:
+		cfg.MaxAckedAhead = int(n)
+	case topicMaxDeliveries:
+		cfg.MaxDeliveries = int(n)
+	case topicDelay:
+		if n != 0 {
+			return featureFanout, nil
+		}
+	}
+	return "", nil
+}
+
+// laterValue skips a value whose only one so far is null.
+func laterValue(r *jsonReader, feature string) (string, error) {
+	v, err := r.value()
+	if err != nil || string(v) == "null" {
+		return "", err
+	}
+	return feature, nil
+}
+
+// createTopic: POST /v1/topics.
+func (c *call) createTopic() error {
+	r, err := c.jsonDocument(MaxJSONBytes)
+	if err != nil {
+		return err
+	}
+	names, cfg, name, later := topicFields(), topic.DefaultConfig(), "", ""
+	named := false
+	err = r.object("body", names, 0, func(i int) error {
+		if i == topicName {
+			b, err := r.str("name", nil)
+			name, named = string(b), true
+			return err
+		}
+		feature, err := readSetting(r, i, names[i], &cfg)
+		if later == "" {
+			later = feature
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.end(); err != nil {
+		return err
+	}
+	if !named {
+		return badParameter("name", "a topic needs a name")
+	}
+	if err := topic.ValidateName(name); err != nil {
+		return problem.New(problem.InvalidTopicName, "%s", err.Error())
+	}
+	if err := checkConfig(cfg, later); err != nil {
+		return err
+	}
+	ctx, cancel := c.within(metadataBudget)
+	defer cancel()
+	t, err := c.api.deps.Topics.Create(ctx, name, cfg)
+	if err != nil {
+		return c.existing(ctx, name, err)
+	}
+	c.json(201)
+	c.resp.Location = "/v1/topics/" + t.Name
+	c.resp.ETag = etag(t)
+	c.out = append(appendTopic(c.out, t), '}')
+	return nil
+}
+
+// checkConfig refuses values out of range first, then those of later issues.
+func checkConfig(cfg topic.Config, later string) error {
+	var fe *topic.FieldError
+	if err := cfg.Validate(); errors.As(err, &fe) {
+		return badParameter(fe.Field, "%s", fe.Error())
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case later != "":
+	case cfg.ReplicationFactor != topic.DefaultReplicationFact:
+		later = featureReplication
+	case cfg.MaxDeliveries != 0:
+		later = featureDeadLetters
+	default:
+		return nil
+	}
+	return notImplemented(later)
+}
+
+// existing makes topic_exists carry the existing topic as this API shows it.
+func (c *call) existing(ctx context.Context, name string, err error) error {
+	var p *problem.Problem
+	if !errors.As(err, &p) || p.Code != problem.TopicExists {
+		return err
+	}
+	t := topicMember(p.Members["topic"])
+	if t == nil {
+		if t, _ = c.api.deps.Topics.Resolve(ctx, name); t == nil {
+			return p // it has gone meanwhile, or its name differs in case
+		}
+	}
+	return problem.New(problem.TopicExists, "%q exists", t.Name).With("topic", json.RawMessage(append(appendTopic(nil, t), '}')))
+}
+
+// topicMember reads the member that the metastore's refusal carries; over the
+// wire it has become generic JSON.
+func topicMember(v any) *topic.Topic {
+	switch v := v.(type) {
+	case *topic.Topic:
+		return v
+	case topic.Topic:
+		return &v
+	case nil:
+		return nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	var t topic.Topic
+	if json.Unmarshal(b, &t) != nil || t.Name == "" {
+		return nil
+	}
+	return &t
+}
+
+// patchTopic: PATCH /v1/topics/{topic}.
+func (c *call) patchTopic() error {
+	match, err := c.ifMatch()
+	if err != nil {
+		return err
+	}
+	r, err := c.jsonDocument(MaxJSONBytes)
+	if err != nil {
+		return err
+	}
+	// The document is read against the record that it changes; a record that
+	// another change replaced meanwhile is read again, unless If-Match fixed it.
+	for attempt := 1; ; attempt++ {
+		t, err := c.resolve()
+		if err != nil {
+			return err
+		}
+		if err := match.check(t); err != nil {
+			return err
+		}
+		cfg, err := readPatch(r, t)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := c.within(metadataBudget)
+		changed, err := c.api.deps.Topics.Update(ctx, t, cfg)
+		cancel()
+		if err == nil {
+			c.json(200)
+			c.resp.ETag = etag(changed)
+			c.out = append(appendTopic(c.out, changed), '}')
+			return nil
+		}
+		if match.given || attempt == updateAttempts || !problem.HasCode(err, problem.PreconditionFailed) {
+			return err
+		}
+		if err := r.read(c.raw); err != nil {
+			return err
+		}
+	}
+}
+
+// readPatch applies the document to the topic's settings: all fields or none.
+func readPatch(r *jsonReader, t *topic.Topic) (topic.Config, error) {
+	names := append(topicFields(), readOnlyFields()...)
+	cfg, later, count := t.Config, "", 0
+	err := r.object("body", names, 1<<topicDeadLetter|1<<topicSchema, func(i int) error {
+		switch {
+		case i == topicName, i == topicReplication, i == topicParent, i == topicDelay, i > topicSchema:
+			return problem.New(problem.ImmutableField, "%s cannot be changed", names[i]).With("parameter", names[i])
+		}
+		count++
+		feature, err := readSetting(r, i, names[i], &cfg)
+		if later == "" {
+			later = feature
+		}
+		return err
+	})
+	if err != nil {
+		return cfg, err
+	}
+	if err := r.end(); err != nil {
+		return cfg, err
+	}
+	if count == 0 {
+		return cfg, badParameter("body", "a change names at least one field")
+	}
+	if cfg.Partitions < t.Partitions {
+		return cfg, badParameter("partitions", "the number of partitions only grows")
+	}
+	if cfg.Partitions > t.Partitions && later == "" {
+		later = featurePartitions
+	}
+	// What the topic has already is not asked for now.
+	kept := cfg
+	kept.ReplicationFactor = topic.DefaultReplicationFact
+	return cfg, checkConfig(kept, later)
+}
+
+// deleteTopic: DELETE /v1/topics/{topic}.
+func (c *call) deleteTopic() error {
+	match, err := c.ifMatch()
+	if err != nil {
+		return err
+	}
+	t, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	version := uint64(0)
+	if match.given {
+		version = match.version
+		// A newer version than this replica's may be right: the leader compares.
+		if !(match.incarnation == t.Incarnation && match.version > t.Version) {
+			if err := match.check(t); err != nil {
+				return err
+			}
+		}
+	}
+	ctx, cancel := c.within(metadataBudget)
+	defer cancel()
+	if err := c.api.deps.Topics.Delete(ctx, t, version); err != nil {
+		return err
+	}
+	c.resp.Status = 204
+	return nil
+}
+
+// precondition is an If-Match header.
+type precondition struct {
+	given       bool
+	incarnation topic.Incarnation
+	version     uint64
+}
+
+// ifMatch reads one strong ETag of ours; a star and lists are refused.
+func (c *call) ifMatch() (precondition, error) {
+	v, n := c.req.Headers.Get("If-Match")
+	if n == 0 {
+		return precondition{}, nil
+	}
+	bad := badParameter("If-Match", "If-Match is one ETag as a topic's answer gave it")
+	id, version, ok := bytes.Cut(bytes.Trim(v, `"`), []byte{'-'})
+	if n > 1 || !ok || len(version) > 0 && version[0] == '0' {
+		return precondition{}, bad
+	}
+	p := precondition{given: true}
+	var err error
+	if p.incarnation, err = topic.ParseID64(string(id)); err != nil {
+		return p, bad
+	}
+	number, ok := digits(version)
+	p.version = uint64(number)
+	if !ok || string(v) != etag(&topic.Topic{Incarnation: p.incarnation, Version: p.version}) {
+		return p, bad
+	}
+	return p, nil
+}
+
+func (p precondition) check(t *topic.Topic) error {
+	if !p.given || p.incarnation == t.Incarnation && p.version == t.Version {
+		return nil
+	}
+	return problem.New(problem.PreconditionFailed, "%q has changed", t.Name).
+		With("version", t.Version).With("incarnation", t.Incarnation)
+}
+
+func etag(t *topic.Topic) string {
+	b := append(make([]byte, 0, 40), '"')
+	b = append(appendID(b, t.Incarnation), '-')
+	b = strconv.AppendUint(b, t.Version, 10)
+	return string(append(b, '"'))
+}
+
+// listTopics: GET /v1/topics.
+func (c *call) listTopics() error {
+	limit, err := c.query.integer("limit", DefaultListLimit, 1, MaxListLimit)
+	if err != nil {
+		return err
+	}
+	prefix, _, err := c.query.text("prefix", nil)
+	if err != nil {
+		return err
+	}
+	after, err := c.pageToken()
+	if err != nil {
+		return err
+	}
+	list, err := c.api.deps.Topics.List(string(prefix), after, int(limit)+1) // one more tells whether a page follows
+	if err != nil {
+		return err
+	}
+	more := len(list) > int(limit)
+	if more {
+		list = list[:limit]
+	}
+	c.json(200)
+	c.out = append(c.out, `{"topics":[`...)
+	for i, t := range list {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(appendTopic(c.out, t), '}')
+	}
+	c.out = append(c.out, `],"next_page_token":`...)
+	if more {
+		c.out = append(c.out, '"')
+		c.out = base64.RawURLEncoding.AppendEncode(c.out, []byte(list[limit-1].Name))
+		c.out = append(c.out, `"}`...)
+	} else {
+		c.out = append(c.out, `null}`...)
+	}
+	return nil
+}
+
+// pageToken is the last name of the page before, in base64url.
+func (c *call) pageToken() (string, error) {
+	token, ok, err := c.query.text("page_token", nil)
+	if err != nil || !ok || len(token) == 0 {
+		return "", err
+	}
+	name, err := base64.RawURLEncoding.Strict().DecodeString(string(token))
+	if err != nil || topic.ValidateName(string(name)) != nil {
+		return "", badParameter("page_token", "page_token is not one that an answer gave")
+	}
+	return string(name), nil
+}

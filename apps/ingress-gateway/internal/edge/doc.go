@@ -1,0 +1,2 @@
+// Package edge runs an api.Handler on fasthttp.
+package edge
