@@ -48,6 +48,7 @@
 //
 //	u64 copy id, u64 disk id, u64 log id
 //	i64 HWM
+//	i64 log start: what lies below may be removed
 //	i64 records dropped unsettled
 //	u32 length, consumer position (opaque, owned by package lease)
 //	snapshot of producers, at or below the HWM:

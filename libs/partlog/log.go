@@ -68,11 +68,10 @@ type Log struct {
 	appendMu sync.Mutex
 	// stateMu guards slots and the encoded snapshot, and is held across their
 	// writes: an older state never lands behind a newer one.
-	stateMu     sync.Mutex
-	slots       slots
-	encoded     []byte // snapshot as in the last state
-	encodedAt   int64  // its offset
-	durableSnap int64  // offset of the snapshot that is known to be on disk
+	stateMu   sync.Mutex
+	slots     slots
+	encoded   []byte // snapshot as in the last state
+	encodedAt int64  // its offset
 
 	mu         sync.Mutex // guards all below; never held across I/O
 	written    int64      // end of what was written
@@ -86,6 +85,7 @@ type Log struct {
 	epochs     epochs
 	track      *tracked
 	state      State
+	savedStart int64 // log start as in the state
 	sinceSnap  int64 // bytes appended since the snapshot was taken
 	wantSnap   bool
 	index      indexes
@@ -117,8 +117,8 @@ func (l *Log) open() error {
 	if !found {
 		snap = snapshot{producers: newProducers()}
 	}
-	l.state, l.epochs = st, snap.epochs
-	l.durableSnap, l.encodedAt, l.encoded = snap.producers.at, snap.producers.at, appendSnapshot(nil, snap)
+	l.state, l.epochs, l.savedStart = st, snap.epochs, snap.start
+	l.encodedAt, l.encoded = snap.producers.at, appendSnapshot(nil, snap)
 	l.index = newIndexes()
 	rep := newReplay(l, snap.producers)
 	l.seg, err = seglog.Open(l.fs, l.dir, seglog.Options{
@@ -126,6 +126,10 @@ func (l *Log) open() error {
 		Visit: rep.visitActive,
 	})
 	if err != nil {
+		return err
+	}
+	// A power cut in the middle of a removal may have left any of the files.
+	if err := l.seg.RemoveBelow(uint64(l.savedStart)); err != nil {
 		return err
 	}
 	for _, s := range l.seg.Segments() {

@@ -33,24 +33,27 @@ func (l *Log) Retain(nowMS, retentionMS, retentionBytes, hwm int64) (Retained, e
 	if err != nil || out.Segments == 0 {
 		return out, err
 	}
-	l.stateMu.Lock()
-	covered := l.durableSnap >= start
-	l.stateMu.Unlock()
-	if !covered {
-		if err := l.save(nil, true, true); err != nil {
-			return Retained{LogStart: l.LogStart()}, fmt.Errorf("retain: %w", err)
-		}
-		l.stateMu.Lock()
-		covered = l.durableSnap >= start
-		l.stateMu.Unlock()
-		if !covered {
-			return Retained{LogStart: l.LogStart()}, nil // a batch across: next time
-		}
+	if !l.covers(start) {
+		return Retained{LogStart: l.LogStart()}, nil
+	}
+	// The state on disk names the new start, and has a snapshot of what goes,
+	// before the first file does.
+	if err := l.save(nil, true, start); err != nil {
+		return Retained{LogStart: l.LogStart()}, fmt.Errorf("retain: %w", err)
 	}
 	if err := l.removeBelow(start); err != nil {
 		return Retained{LogStart: l.LogStart()}, fmt.Errorf("retain: %w", err)
 	}
 	return out, nil
+}
+
+// covers tells whether a snapshot at or below the HWM can stand for everything
+// below start.
+func (l *Log) covers(start int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.track.fold()
+	return l.track.base.at >= start && l.track.base.at <= l.track.hwm
 }
 
 func (l *Log) removeBelow(start int64) error {

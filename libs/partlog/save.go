@@ -6,6 +6,10 @@ import "fmt"
 // a crash replays about that much, and saving ten times a second stays cheap.
 const snapEvery = 4 << 20
 
+// fewStreams: so few cost less to encode than a sync takes, so that every synced
+// state has a snapshot of its time.
+const fewStreams = 256
+
 // SaveState writes the state, with sync durably, to the slot that is not the
 // durable one. The HWM never goes back: a lower one than before is not stored.
 // A position longer than MaxPosition is an error. After another error the state
@@ -14,11 +18,12 @@ func (l *Log) SaveState(st State, sync bool) error {
 	if len(st.Position) > MaxPosition {
 		return fmt.Errorf("save state of %s: position of %d bytes, at most %d", l.dir, len(st.Position), MaxPosition)
 	}
-	return l.save(&st, sync, false)
+	return l.save(&st, sync, -1)
 }
 
-// save stores st, or the state as it was saved last when st is nil.
-func (l *Log) save(st *State, sync, fresh bool) error {
+// save stores st, or the state as it was saved last when st is nil. A start
+// other than -1 is a new log start, stored with a new snapshot.
+func (l *Log) save(st *State, sync bool, start int64) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
 	l.mu.Lock()
@@ -26,20 +31,17 @@ func (l *Log) save(st *State, sync, fresh bool) error {
 	if st != nil {
 		next = *st
 	}
-	next.HWM = max(next.HWM, l.state.HWM)
-	l.track.committed(next.HWM)
-	if fresh || l.wantSnap || l.sinceSnap >= snapEvery || l.segmentPassedLocked() {
+	l.track.committed(max(next.HWM, l.state.HWM))
+	next.HWM = l.track.hwm
+	few := sync && len(l.track.now.streams) <= fewStreams
+	if start >= 0 || few || l.wantSnap || l.sinceSnap >= snapEvery || l.segmentPassedLocked() {
 		l.snapLocked()
 	}
+	l.savedStart = max(l.savedStart, start)
+	start = l.savedStart
 	l.state, l.recovery.StateFound = next, true
 	l.mu.Unlock()
-	if err := l.slots.save(&next, l.encoded, sync); err != nil {
-		return err
-	}
-	if sync {
-		l.durableSnap = l.encodedAt
-	}
-	return nil
+	return l.slots.save(&next, start, l.encoded, sync)
 }
 
 // segmentPassedLocked tells that the HWM has reached the active segment while
@@ -56,6 +58,6 @@ func (l *Log) snapLocked() {
 	if base.at > l.track.hwm {
 		return
 	}
-	l.encoded = appendSnapshot(l.encoded[:0], snapshot{base, l.epochs.truncate(base.at)})
+	l.encoded = appendSnapshot(l.encoded[:0], snapshot{producers: base, epochs: l.epochs.truncate(base.at)})
 	l.encodedAt, l.sinceSnap, l.wantSnap = base.at, 0, false
 }

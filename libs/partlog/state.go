@@ -40,6 +40,7 @@ type State struct {
 type snapshot struct {
 	producers *producers
 	epochs    epochs
+	start     int64 // of the log: segments below it are removed or about to be
 }
 
 var (
@@ -47,7 +48,7 @@ var (
 	errSlot    = errors.New("invalid state slot")
 )
 
-func appendSlot(dst []byte, generation uint64, s *State, encoded []byte) []byte {
+func appendSlot(dst []byte, generation uint64, s *State, start int64, encoded []byte) []byte {
 	at := len(dst)
 	dst = append(dst, slotMagic...)
 	dst = binary.BigEndian.AppendUint64(dst, generation)
@@ -56,6 +57,7 @@ func appendSlot(dst []byte, generation uint64, s *State, encoded []byte) []byte 
 		dst = binary.BigEndian.AppendUint64(dst, uint64(id))
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.HWM))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(start))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.DroppedUnsettled))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(s.Position)))
 	dst = append(dst, s.Position...)
@@ -114,10 +116,12 @@ func parseSlot(b []byte) (generation uint64, s State, snap snapshot, err error) 
 	generation = binary.BigEndian.Uint64(b[8:])
 	c := cursor{b: b[slotHead:n]}
 	s.CopyID, s.DiskID, s.LogID = topic.ID64(c.u64()), topic.ID64(c.u64()), topic.ID64(c.u64())
-	s.HWM, s.DroppedUnsettled = c.i64(), c.i64()
+	hwm, start := c.i64(), c.i64()
+	s.HWM, s.DroppedUnsettled = hwm, c.i64()
 	s.Position = append([]byte(nil), c.bytes(int(c.u32()))...)
 	snap = c.snapshot()
-	if c.bad || len(c.b) > 0 || s.HWM < 0 || snap.producers.at > s.HWM || len(s.Position) > MaxPosition {
+	snap.start = start
+	if c.bad || len(c.b) > 0 || s.HWM < 0 || snap.producers.at > s.HWM || start < 0 || start > s.HWM || len(s.Position) > MaxPosition {
 		return 0, State{}, snapshot{}, errSlot
 	}
 	return generation, s, snap, nil
@@ -180,7 +184,7 @@ func (c *cursor) snapshot() snapshot {
 	for n := c.u32(); n > 0 && !c.bad; n-- {
 		e = append(e, EpochStart{topic.Epoch(c.u32()), c.i64()})
 	}
-	return snapshot{p, e}
+	return snapshot{producers: p, epochs: e}
 }
 
 // slots are the two state files. The one known to be durable is never written
@@ -247,7 +251,7 @@ func (s *slots) read(i int) ([]byte, error) {
 }
 
 // save writes the state to the slot that is not the durable one.
-func (s *slots) save(st *State, encoded []byte, sync bool) error {
+func (s *slots) save(st *State, start int64, encoded []byte, sync bool) error {
 	target := 0
 	if s.durable == 0 {
 		target = 1
@@ -256,7 +260,7 @@ func (s *slots) save(st *State, encoded []byte, sync bool) error {
 		return fmt.Errorf("open state slot %s: %w", s.name(target), err)
 	}
 	s.generation++
-	s.buf = appendSlot(s.buf[:0], s.generation, st, encoded)
+	s.buf = appendSlot(s.buf[:0], s.generation, st, start, encoded)
 	if _, err := s.files[target].WriteAt(s.buf, 0); err != nil {
 		return fmt.Errorf("write state slot %s: %w", s.name(target), err)
 	}
