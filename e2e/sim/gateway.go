@@ -94,7 +94,7 @@ func (g *gateway) step() {
 	now := g.s.clock.now
 	for g.read < len(g.vol.log) && !g.m.Full() {
 		r := g.vol.log[g.read]
-		it := dispatchq.Item{Pos: dispatchq.Pos{Offset: int64(g.read)}, WAL: r.wal, Seq: r.seq, Size: 100}
+		it := dispatchq.Item{Pos: dispatchq.Pos{Segment: uint64(g.read)}, WAL: r.wal, Seq: r.seq, Size: 100}
 		if !g.m.Add(now, r.key, it) {
 			g.vol.log[g.read].done = true
 		}
@@ -119,13 +119,13 @@ func (g *gateway) step() {
 	}
 }
 
-// record finds what an item stands for: Offset is an index of the log, or for
+// record finds what an item stands for: Segment is an index of the log, or for
 // parked ones the ledger number.
 func (g *gateway) record(it dispatchq.Item) int {
 	if it.Parked {
-		return int(it.Pos.Offset)
+		return int(it.Pos.Segment)
 	}
-	return g.vol.log[it.Pos.Offset].rec
+	return g.vol.log[it.Pos.Segment].rec
 }
 
 func (g *gateway) send(b dispatchq.Batch) {
@@ -209,7 +209,7 @@ func (g *gateway) done(it dispatchq.Item) {
 	v := g.vol
 	if it.Parked {
 		for _, k := range v.parkedKeys {
-			if l := v.parked[k]; len(l) > 0 && l[0].rec == int(it.Pos.Offset) && l[0].wal == it.WAL && l[0].seq == it.Seq {
+			if l := v.parked[k]; len(l) > 0 && l[0].rec == int(it.Pos.Segment) && l[0].wal == it.WAL && l[0].seq == it.Seq {
 				v.parked[k] = l[1:]
 				g.loaded[k]--
 				return
@@ -217,7 +217,7 @@ func (g *gateway) done(it dispatchq.Item) {
 		}
 		panic("BUG: a parked record was committed out of order")
 	}
-	v.log[it.Pos.Offset].done = true
+	v.log[it.Pos.Segment].done = true
 	if g.s.clock.chance(20) { // written now and then, as a real one is
 		for v.checkpoint < len(v.log) && v.log[v.checkpoint].done {
 			v.checkpoint++
@@ -229,8 +229,8 @@ func (g *gateway) park(p dispatchq.Park) {
 	g.s.Parkings++
 	if g.s.cfg.Bug == CopyBehind {
 		for _, it := range p.Items {
-			r := g.vol.log[it.Pos.Offset]
-			g.vol.log[it.Pos.Offset].done = true
+			r := g.vol.log[it.Pos.Segment]
+			g.vol.log[it.Pos.Segment].done = true
 			g.vol.log = append(g.vol.log, r)
 		}
 		g.s.clock.after(0, func() {
@@ -249,7 +249,7 @@ func (g *gateway) park(p dispatchq.Park) {
 			g.vol.parked[p.Key] = nil
 		}
 		for _, it := range items {
-			g.vol.parked[p.Key] = append(g.vol.parked[p.Key], g.vol.log[it.Pos.Offset])
+			g.vol.parked[p.Key] = append(g.vol.parked[p.Key], g.vol.log[it.Pos.Segment])
 		}
 	}
 	d := g.s.clock.between(0, 100*time.Millisecond)
@@ -264,7 +264,7 @@ func (g *gateway) park(p dispatchq.Park) {
 		}
 		write(p.Items[synced:])
 		for _, it := range p.Items {
-			g.vol.log[it.Pos.Offset].done = true
+			g.vol.log[it.Pos.Segment].done = true
 		}
 		g.m.Parked(g.s.clock.now, p.Key, true)
 		g.step()
@@ -281,7 +281,7 @@ func (g *gateway) load(l dispatchq.Load) {
 		from := g.loaded[l.Key]
 		n := min(len(list)-from, 1+g.s.clock.rng.IntN(20))
 		for _, r := range list[from : from+n] {
-			items = append(items, dispatchq.Item{Pos: dispatchq.Pos{Offset: int64(r.rec)}, WAL: r.wal, Seq: r.seq, Size: 100})
+			items = append(items, dispatchq.Item{Pos: dispatchq.Pos{Segment: uint64(r.rec)}, WAL: r.wal, Seq: r.seq, Size: 100})
 		}
 		g.loaded[l.Key] += n
 		g.m.Loaded(g.s.clock.now, l.Key, items, 0)

@@ -22,7 +22,6 @@ func (f *fifo) push(it Item) { f.list = append(f.list, it) }
 func (f *fifo) first(n int) []Item { return f.list[f.head : f.head+n] }
 
 func (f *fifo) pop(n int) {
-	clear(f.list[f.head : f.head+n]) // bodies must not outlive their item
 	f.head += n
 	switch {
 	case f.head == len(f.list):

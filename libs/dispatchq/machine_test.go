@@ -52,7 +52,7 @@ func key(name string, partition int32) Key {
 func (b *bench) add(k Key, n int) {
 	for range n {
 		b.seq++
-		b.m.Add(b.now, k, Item{Pos: Pos{Offset: int64(b.seq)}, WAL: 1, Seq: b.seq, Size: 100})
+		b.m.Add(b.now, k, Item{Pos: Pos{Segment: b.seq}, WAL: 1, Seq: b.seq, Size: 100})
 	}
 }
 

@@ -6,10 +6,11 @@ import "time"
 const relieveEvery = 100 * time.Millisecond
 
 // park orders the queue's WAL records into its parked log when it is time, and
-// tells whether it did. Appending keeps the order even while the log is being
+// tells whether it did; never while records are being loaded, so that the log is
+// used by one at a time. Appending keeps the order even while the log is being
 // drained: it holds everything older.
 func (m *Machine) park(now time.Duration, q *queue) bool {
-	if q.items.len() == 0 || q.parking > 0 || m.parkAt(q) == 0 || m.parkAt(q) > now {
+	if q.items.len() == 0 || q.parking > 0 || q.loading || m.parkAt(q) == 0 || m.parkAt(q) > now {
 		return false
 	}
 	m.orderPark(q)
@@ -107,7 +108,7 @@ func (m *Machine) relieve(now time.Duration) {
 // parkable tells whether the queue makes no progress and may be parked now: a
 // batch of WAL records in flight must stay where it is.
 func (q *queue) parkable() bool {
-	if q.parking > 0 || q.items.len() == 0 || q.life.route.State == Unavailable {
+	if q.parking > 0 || q.loading || q.items.len() == 0 || q.life.route.State == Unavailable {
 		return false
 	}
 	return q.backlog() || q.stuckSince != 0 && q.flight == nil

@@ -178,7 +178,7 @@ func (m *Machine) batchLen(q *queue) int {
 	items := h.first(min(h.len(), m.cfg.BatchItems))
 	bytes := 0
 	for i, it := range items {
-		bytes += it.Size
+		bytes += int(it.Size)
 		// A number that does not grow was parked and is still in the WAL too, after a
 		// crash between the two: it is a batch of its own, and dropped as known.
 		if i > 0 && (bytes > m.cfg.BatchBytes || it.WAL != items[0].WAL || it.Seq <= items[i-1].Seq) {

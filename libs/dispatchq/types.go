@@ -14,20 +14,25 @@ type Key struct {
 	Pinned      bool  // the client named the partition: never rerouted
 }
 
-// Pos is where the shell finds a record again. The machine only carries it.
+// Pos is where the shell finds a record again. The machine only carries it. It
+// has the fields of wal.Position, so that one converts into the other.
 type Pos struct {
 	Segment uint64
-	Offset  int64
+	Frame   uint32
+	Record  uint32
+	Size    uint32
+	Index   uint32
 }
 
-// Item is one record on its way.
+// Item is one record on its way. It holds no pointer: there may be half a million.
 type Item struct {
 	Pos    Pos
 	WAL    topic.ID64 // identity under which the record was first written
 	Seq    uint64     // number of that identity
-	Size   int        // bytes that it adds to a batch
+	Chunk  uint64     // the shell's: where the body may still be in memory
+	At     uint32     // the shell's: offset there
+	Size   uint32     // length of the body
 	Parked bool       // it lies in the parked log of its queue, not in the WAL
-	Body   []byte     // the shell's: nil when it must be read again
 	added  time.Duration
 }
 
@@ -123,7 +128,7 @@ type Config struct {
 	Slots         int           // batches in flight that count
 	SlotTime      time.Duration // after which a batch in flight no longer counts
 	NodeOverdue   int           // batches in flight beyond SlotTime to one node before it gets no more
-	BatchBytes    int
+	BatchBytes    int           // of bodies
 	BatchItems    int
 	TargetItems   int           // below it a queue lingers while others are in flight
 	MaxLinger     time.Duration // bound of twice the leader's recent commit latency
@@ -142,9 +147,9 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Slots: 16, SlotTime: time.Second,
-		NodeOverdue:  4,       // each may hold 8 MiB; a black hole must not fill the memory
-		BatchBytes:   8 << 20, // what a leader accepts of a remote batch
-		BatchItems:   4096,    // 64 records already amortise a sync; above 4096 nothing is won
+		NodeOverdue:  4,              // each may hold 8 MiB; a black hole must not fill the memory
+		BatchBytes:   8<<20 - 64<<10, // a remote batch is at most 8 MiB, with 16 bytes a record and a header
+		BatchItems:   4096,           // 64 records already amortise a sync; above 4096 nothing is won
 		TargetItems:  64,
 		MaxLinger:    50 * time.Millisecond,
 		RerouteAfter: 3 * time.Second,
