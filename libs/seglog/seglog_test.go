@@ -272,3 +272,27 @@ func TestFailedSegmentTakesNoMore(t *testing.T) {
 	}
 	must(t, l.Roll(6, nil))
 }
+
+// TestFileInUseIsNotRecycled: a reader in flight would see another segment's bytes.
+func TestFileInUseIsNotRecycled(t *testing.T) {
+	m := vfs.NewMem()
+	l := build(t, m, 8, 4)
+	seg := l.segs[0]
+	f, err := l.acquire(seg)
+	must(t, err)
+	before := make([]byte, 200)
+	_, err = f.ReadAt(before, 0)
+	must(t, err)
+	must(t, l.RemoveBelow(5))
+	must(t, l.Roll(9, nil))
+	after := make([]byte, 200)
+	_, err = f.ReadAt(after, 0)
+	must(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file was given new content under a reader")
+	}
+	l.release(seg)
+	if _, err := f.ReadAt(after, 0); err == nil {
+		t.Error("the removed file stays open")
+	}
+}
