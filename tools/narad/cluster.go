@@ -100,18 +100,17 @@ func clusterQuorum(c *cli.Context) error {
 func printQuorum(w io.Writer, q client.Quorum) {
 	fmt.Fprintf(w, "leader %s, epoch %s, committed below %s by %s (majority %d), answered by %s\n\n",
 		text(q.LeaderID), text(q.LeaderEpoch), text(q.HighWatermark), text(strings.Join(q.CommittedBy, ", ")), q.Majority, q.AnsweredBy)
-	serverHeader(w)
-	for _, s := range q.Servers {
-		serverRow(w, s)
+	servers(w, q)
+}
+
+// servers prints one table over the views of several programs.
+func servers(w io.Writer, views ...client.Quorum) {
+	row(w, "SEEN BY", "ID", "ROLE", "SUFFRAGE", "REACHABLE", "STATE", "EPOCH", "LOG END", "LAG", "APPLIED", "HEARD LEADER")
+	for _, v := range views {
+		for _, s := range v.Servers {
+			row(w, v.AnsweredBy, s.ID, s.Role, s.Suffrage, yes(s.Reachable), s.State, s.LeaderEpoch, s.LEO, s.Lag, s.Applied, ago(s.LastContactMS))
+		}
 	}
-}
-
-func serverHeader(w io.Writer) {
-	row(w, "ID", "ROLE", "SUFFRAGE", "REACHABLE", "STATE", "EPOCH", "LOG END", "LAG", "APPLIED", "HEARD LEADER")
-}
-
-func serverRow(w io.Writer, s client.QuorumServer) {
-	row(w, s.ID, s.Role, s.Suffrage, yes(s.Reachable), s.State, s.LeaderEpoch, s.LEO, s.Lag, s.Applied, ago(s.LastContactMS))
 }
 
 // quorumOfPorts asks each program for its own view and fails when one did not answer.
@@ -145,12 +144,7 @@ func quorumOfPorts(c *cli.Context, ports []string) error {
 			return err
 		}
 		if err := show(c, all, func(w io.Writer, views []client.Quorum) {
-			serverHeader(w)
-			for _, v := range views {
-				for _, s := range v.Servers {
-					serverRow(w, s)
-				}
-			}
+			servers(w, views...)
 		}); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type Config struct {
 	Size      Size
 	BasePort  int
 	DataDir   string // made when it does not exist
-	ReadyFile string // written once every node was ready; empty: none
+	ReadyFile string // written once every node was ready, removed when they stop; empty: none
 	LogLevel  string // of the nodes; empty: info
 	// Program finds the executable of a role. Nil: Find.
 	Program func(name string) (string, error)
@@ -190,6 +190,9 @@ func isReady(ctx context.Context, client *http.Client, ops string) bool {
 func (c *Cluster) stop() error {
 	all := time.Now().Add(stopTimeout)
 	var errs []error
+	if c.cfg.ReadyFile != "" {
+		errs = append(errs, remove(c.cfg.ReadyFile)) // ready no more, and no trap for the next run
+	}
 	for _, role := range []string{Gateway, Storage, Voter} {
 		deadline := time.NewTimer(min(stageTimeout, time.Until(all)))
 		for _, p := range c.nodes {

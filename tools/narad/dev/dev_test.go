@@ -45,6 +45,9 @@ func TestClusterStartsAndStopsInOrder(t *testing.T) {
 			t.Errorf("stopped in the order %v", order)
 		}
 	}
+	if exists(filepath.Join(r.dir, "ready")) {
+		t.Error("the ready file is left")
+	}
 	if r.node("voter-1").PID != 0 || r.read("run/voter-1.pid") != "" {
 		t.Error("a stopped node still has a pid")
 	}

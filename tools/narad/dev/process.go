@@ -38,7 +38,7 @@ func (p *process) supervise() {
 		} else {
 			select {
 			case err := <-ended:
-				p.cluster.logf("%s ended (%s), starts again in %s%s", p.id, exitText(err), restartDelay, p.lastWords())
+				p.cluster.logf("%s ended (%s), starts again in %s%s", p.id, exitText(err), restartDelay, p.lastWords(err))
 				p.noteEnd()
 			case <-p.stop:
 				p.err = p.terminate(ended)
@@ -146,7 +146,7 @@ func (p *process) terminate(ended <-chan error) error {
 	case p.killed:
 		return fmt.Errorf("%s did not stop in time and was killed; see %s", p.id, p.cluster.file(p.id+".log"))
 	case err != nil:
-		return fmt.Errorf("%s stopped with a failure (%s)%s", p.id, exitText(err), p.lastWords())
+		return fmt.Errorf("%s stopped with a failure (%s)%s", p.id, exitText(err), p.lastWords(err))
 	}
 	return asked
 }
@@ -169,7 +169,12 @@ func exitText(err error) string {
 	return err.Error()
 }
 
-func (p *process) lastWords() string {
+// lastWords of a child that ended by itself; one that was killed said nothing about it.
+func (p *process) lastWords(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && !exit.Exited() {
+		return ""
+	}
 	line := lastLine(p.cluster.file(p.id + ".log"))
 	if line == "" {
 		return ""
