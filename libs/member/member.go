@@ -145,10 +145,12 @@ func (m *Member) Close() error {
 func (m *Member) close() error {
 	var errs []error
 	if m.ln != nil {
-		if err := m.ln.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
+		// The server closes the listener as well, when it has served it.
+		for _, err := range []error{m.server.Close(), m.ln.Close()} {
+			if !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
 		}
-		errs = append(errs, m.server.Close())
 		m.client.Close()
 	}
 	if m.raft != nil {

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Register implements metaapi.Voter.
+func (c *Controller) Register(ctx context.Context, req *metaapi.RegisterRequest) (*metaapi.ChangeResult, error) {
+	t, err := c.leading()
+	if err != nil {
+		return nil, err
+	}
+	if !metaapi.ValidHint(req.RPCAddr) {
+		return nil, invalid("rpc_addr", "must be host:port")
+	}
+	if !metaapi.ValidHint(req.RaftAddr) {
+		return nil, invalid("raft_addr", "must be host:port")
+	}
+	index, _, err := c.propose(ctx, &metastate.RegisterMember{NowMS: c.wallMS(), Member: topic.Member{
+		ID: req.NodeID, Role: req.Role, DiskID: req.DiskID, BootNonce: req.BootNonce,
+		RPCAddr: req.RPCAddr, RaftAddr: req.RaftAddr, Zone: req.Zone,
+		Release: req.Release, NewestEntryType: req.NewestEntryType,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	c.hear(t, metastate.Heartbeat{ID: req.NodeID, BootNonce: req.BootNonce}, false)
+	return &metaapi.ChangeResult{Index: index}, nil
+}
+
+// Heartbeat implements metaapi.Voter. It answers before the stamp is in an
+// entry: what counts for the verdict is that it was heard.
+func (c *Controller) Heartbeat(_ context.Context, req *metaapi.HeartbeatRequest) error {
+	t, err := c.leading()
+	if err != nil {
+		return err
+	}
+	m := c.raft.View().Members().ByID[req.NodeID]
+	switch {
+	case m == nil:
+		return problem.New(problem.MemberNotFound, "%q is not registered", req.NodeID)
+	case m.DiskID != req.DiskID || m.BootNonce != req.BootNonce:
+		return problem.New(problem.IDInUse, "another process registered as %q", req.NodeID)
+	}
+	c.hear(t, metastate.Heartbeat{
+		ID: req.NodeID, BootNonce: req.BootNonce, WALBacklog: req.WALBacklog, DiskUsedPercent: req.DiskUsedPercent,
+	}, true)
+	if m.Status == topic.StatusDead {
+		select { // it comes back to life now, not with the next batch
+		case t.urgent <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// hear notes that a member was heard, and keeps its stamp for the next entry.
+// Both maps hold registered members only.
+func (c *Controller) hear(t *term, h metastate.Heartbeat, stamp bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heard[h.ID] = c.mono()
+	if stamp {
+		t.pending[h.ID] = h
+	}
+}
+
+// stamp puts the collected stamps into one entry; false when that failed. Lost
+// ones cost nothing but the age that people see.
+func (c *Controller) stamp(ctx context.Context, t *term) bool {
+	t.mu.Lock()
+	items := make([]metastate.Heartbeat, 0, len(t.pending))
+	for _, h := range t.pending {
+		items = append(items, h)
+	}
+	clear(t.pending)
+	t.mu.Unlock()
+	if len(items) == 0 {
+		return true
+	}
+	_, res, err := c.propose(ctx, &metastate.Heartbeats{NowMS: c.wallMS(), Items: items})
+	if err != nil {
+		c.log.Debug("heartbeats were not stamped", "members", len(items), "err", err)
+		return false
+	}
+	for i, s := range res.Stamps {
+		if s == metastate.Revived {
+			c.log.Info("member alive again", "member", items[i].ID)
+		}
+	}
+	return true
+}
+
+// Members implements metaapi.Voter: the age of everybody heard in this term.
+func (c *Controller) Members(context.Context) (*metaapi.MembersResult, error) {
+	t, err := c.leading()
+	if err != nil {
+		return nil, err
+	}
+	now := c.mono()
+	out := &metaapi.MembersResult{LeaderID: c.cfg.NodeID, AgesMS: map[string]int64{}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, at := range t.heard {
+		out.AgesMS[id] = (now - at).Milliseconds()
+	}
+	return out, nil
+}

@@ -1,0 +1,300 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/raftnode"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Timing holds the controller's constants, for tests to shorten. The zero value
+// of a field means its default.
+type Timing struct {
+	DeadAfter    time.Duration // silence that makes a member dead, and the grace of a new leader; 30 s
+	JudgeEvery   time.Duration // between passes over the members; 1 s
+	StampEvery   time.Duration // heartbeats are collected this long into one entry; 2 s
+	PromoteAfter time.Duration // a leader must have led this long before it promotes; 12 s
+	Propose      time.Duration // server budget of a metadata change; 10 s
+	Transfer     time.Duration // for handing leadership over at a stop; 3 s
+}
+
+// DefaultTiming gives the numbers of the design.
+func DefaultTiming() Timing {
+	return Timing{
+		DeadAfter: 30 * time.Second, JudgeEvery: time.Second, StampEvery: 2 * time.Second,
+		PromoteAfter: 12 * time.Second, Propose: 10 * time.Second, Transfer: 3 * time.Second,
+	}
+}
+
+func (t Timing) withDefaults() Timing {
+	d := DefaultTiming()
+	for _, f := range []struct{ have, otherwise *time.Duration }{
+		{&t.DeadAfter, &d.DeadAfter},
+		{&t.JudgeEvery, &d.JudgeEvery},
+		{&t.StampEvery, &d.StampEvery},
+		{&t.PromoteAfter, &d.PromoteAfter},
+		{&t.Propose, &d.Propose},
+		{&t.Transfer, &d.Transfer},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.otherwise
+		}
+	}
+	return t
+}
+
+// Config is what a controller is given.
+type Config struct {
+	NodeID     string
+	Raft       *raftnode.Node
+	LeaderAddr func() string // RPC address of the leader in view, or ""
+	Log        *slog.Logger
+	Registry   prometheus.Registerer // nil: no metrics
+	Timing     Timing
+	Mono       func() time.Duration // a clock that never goes back; nil: the process's
+	WallMS     func() int64         // Unix milliseconds, for what people read; nil: the machine's
+}
+
+// Controller implements metaapi.Voter. Safe for concurrent use.
+type Controller struct {
+	cfg     Config
+	raft    *raftnode.Node
+	log     *slog.Logger
+	timing  Timing
+	mono    func() time.Duration
+	wallMS  func() int64
+	term    atomic.Pointer[term] // nil: this node does not lead, or not yet
+	refused atomic.Bool          // the breaker's last verdict
+
+	members sync.Mutex // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
+}
+
+var _ metaapi.Voter = (*Controller)(nil)
+
+// term is one leadership after its barrier. What it holds dies with it.
+type term struct {
+	elected time.Duration // when this node began to lead
+	since   time.Duration // when the barrier had passed: from then on silence counts
+
+	mu      sync.Mutex // guards what follows
+	heard   map[string]time.Duration
+	pending map[string]metastate.Heartbeat     // stamps that are not in an entry yet
+	placing map[topic.Incarnation]*placedTopic // creates under way
+	urgent  chan struct{}                      // a stamp must not wait
+}
+
+// New returns a controller that does nothing before Run.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Mono == nil {
+		start := time.Now()
+		cfg.Mono = func() time.Duration { return time.Since(start) }
+	}
+	if cfg.WallMS == nil {
+		cfg.WallMS = func() int64 { return time.Now().UnixMilli() }
+	}
+	c := &Controller{
+		cfg: cfg, raft: cfg.Raft, log: cfg.Log, timing: cfg.Timing.withDefaults(), mono: cfg.Mono, wallMS: cfg.WallMS,
+	}
+	return c, c.registerMetrics(cfg.Registry)
+}
+
+// Run leads whenever this node is elected, until ctx ends; then it hands
+// leadership to another voter and returns nil.
+func (c *Controller) Run(ctx context.Context) error {
+	lead, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.raft.Lead(lead, c.lead)
+	}()
+	<-ctx.Done()
+	c.handOver(lead)
+	stop()
+	<-done
+	return nil
+}
+
+func (c *Controller) handOver(ctx context.Context) {
+	if !c.raft.IsLeader() {
+		return
+	}
+	voters := 0
+	for _, s := range c.raft.Configuration().Servers {
+		if s.Voter {
+			voters++
+		}
+	}
+	if voters < 2 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timing.Transfer)
+	defer cancel()
+	begin := time.Now()
+	if err := c.raft.TransferLeadership(ctx); err != nil {
+		c.log.Warn("leadership was not handed over; the others will elect", "err", err)
+		return
+	}
+	c.log.Info("handed leadership over", "took", time.Since(begin))
+}
+
+// lead is one leadership from election to loss.
+func (c *Controller) lead(ctx context.Context) {
+	elected := c.mono()
+	if !c.establish(ctx) {
+		return
+	}
+	t := &term{
+		elected: elected, since: c.mono(), heard: map[string]time.Duration{},
+		pending: map[string]metastate.Heartbeat{}, placing: map[topic.Incarnation]*placedTopic{}, urgent: make(chan struct{}, 1),
+	}
+	c.term.Store(t)
+	c.log.Info("leading the metastore", "cluster", c.raft.View().ClusterID())
+	defer func() {
+		c.term.Store(nil)
+		c.setRefused(false)
+		c.log.Info("no longer leading the metastore")
+	}()
+	judge, stamp := time.NewTicker(c.timing.JudgeEvery), time.NewTicker(c.timing.StampEvery)
+	defer judge.Stop()
+	defer stamp.Stop()
+	for {
+		select {
+		case <-judge.C:
+			c.judge(ctx, t)
+		case <-stamp.C:
+			c.stamp(ctx, t)
+		case <-t.urgent:
+			c.stamp(ctx, t)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// establishPause is between tries of a barrier that failed while still leading.
+const establishPause = 50 * time.Millisecond
+
+// establish passes the barrier and makes sure that the cluster has an id; false
+// when the leadership ended first.
+func (c *Controller) establish(ctx context.Context) bool {
+	pause := time.NewTicker(establishPause)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		err := c.raft.Barrier(ctx)
+		if err == nil {
+			err = c.nameCluster(ctx)
+		}
+		if err == nil {
+			return true
+		}
+		c.log.Debug("leadership not established yet", "err", err)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+func (c *Controller) nameCluster(ctx context.Context) error {
+	if c.raft.View().ClusterID() != "" {
+		return nil
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return fmt.Errorf("draw a cluster id: %w", err)
+	}
+	_, res, err := c.raft.Apply(ctx, &metastate.ClusterID{ID: hex.EncodeToString(id[:])})
+	if err != nil {
+		return err
+	}
+	return res.Err()
+}
+
+// leading returns the current term, or the refusal that says who leads.
+func (c *Controller) leading() (*term, error) {
+	if t := c.term.Load(); t != nil {
+		return t, nil
+	}
+	switch {
+	case c.raft.Empty():
+		return nil, problem.New(problem.NoRaftConfiguration, "this node has no Raft configuration")
+	case c.raft.IsLeader():
+		return nil, problem.New(problem.NotReady, "this node was elected and is still catching up")
+	}
+	id, _ := c.raft.Leader()
+	return nil, metaapi.NotLeader(id, c.cfg.LeaderAddr())
+}
+
+// propose puts an entry on the log and gives its result, or a refusal.
+func (c *Controller) propose(ctx context.Context, e metastate.Entry) (uint64, *metastate.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timing.Propose)
+	defer cancel()
+	index, res, err := c.raft.Apply(ctx, e)
+	if err != nil {
+		return 0, nil, c.refusal(err)
+	}
+	return index, res, res.Err()
+}
+
+// refusal turns an error of Raft into what a caller can act on.
+func (c *Controller) refusal(err error) error {
+	switch {
+	case errors.Is(err, raftnode.ErrNotLeader):
+		id, _ := c.raft.Leader()
+		return metaapi.NotLeader(id, c.cfg.LeaderAddr())
+	case errors.Is(err, raftnode.ErrBusy):
+		return problem.New(problem.Overloaded, "too many metadata changes at once")
+	case errors.Is(err, raftnode.ErrConflict):
+		return problem.New(problem.NotReady, "the Raft configuration is changing")
+	case errors.Is(err, raftnode.ErrOutcomeUnknown):
+		return problem.New(problem.OutcomeUnknown, "the change was not confirmed in time")
+	}
+	return err
+}
+
+func invalid(parameter, reason string) *problem.Problem {
+	return problem.New(problem.InvalidRequest, "%s %s", parameter, reason).With("parameter", parameter)
+}
+
+func (c *Controller) registerMetrics(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	err := errors.Join(
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_dead_marking_refused", Help: "1 while the breaker keeps the controller from marking members dead.",
+		}, func() float64 {
+			if c.refused.Load() {
+				return 1
+			}
+			return 0
+		})),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_controller_leading", Help: "1 while this voter leads the metastore and runs the controller.",
+		}, func() float64 {
+			if c.term.Load() != nil {
+				return 1
+			}
+			return 0
+		})),
+	)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}

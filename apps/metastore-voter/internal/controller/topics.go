@@ -1,0 +1,239 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/placement"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/raftnode"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// placedTopic is a create whose entry is under way: its partitions count as load
+// for the next one, so that creates at one moment do not all choose one node.
+type placedTopic struct{ list []topic.Assignment }
+
+// CreateTopic implements metaapi.Voter.
+func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
+	t, err := c.leading()
+	if err != nil {
+		return nil, err
+	}
+	if err := topic.ValidateName(req.Name); err != nil {
+		return nil, problem.New(problem.InvalidTopicName, "%s", err.Error())
+	}
+	if err := checkConfig(req.Config); err != nil {
+		return nil, err
+	}
+	incarnation, err := drawIncarnation()
+	if err != nil {
+		return nil, err
+	}
+	next := topic.Topic{Name: req.Name, Incarnation: incarnation, CreatedAtMS: c.wallMS(), Config: req.Config}
+	list, err := c.place(t, &next)
+	if err != nil {
+		return nil, err
+	}
+	defer c.placed(t, incarnation)
+	index, res, err := c.propose(ctx, &metastate.CreateTopic{Topic: next, Assignments: list})
+	if err != nil {
+		return nil, err
+	}
+	return &metaapi.TopicResult{Index: index, Topic: *res.Topic}, nil
+}
+
+// place chooses the nodes, from this node's own replica and what is under way.
+func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, error) {
+	if err := c.checkFree(next.Name); err != nil {
+		return nil, err
+	}
+	t.mu.Lock() // for the short look at memory that follows; no I/O
+	defer t.mu.Unlock()
+	assigned, err := c.assigned()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range t.placing {
+		assigned = append(assigned, p.list...)
+	}
+	list, err := placement.Assign(next, placement.Candidates(c.memberList(), assigned))
+	var few *placement.NotEnoughNodesError
+	if errors.As(err, &few) {
+		return nil, problem.New(problem.NotEnoughStorage, "%d live storage nodes, %d are needed", few.Live, few.Wanted).
+			With("live", few.Live).With("wanted", few.Wanted)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("place topic %s: %w", next.Name, err)
+	}
+	t.placing[next.Incarnation] = &placedTopic{list}
+	return list, nil
+}
+
+func (c *Controller) placed(t *term, id topic.Incarnation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.placing, id)
+}
+
+// checkFree answers an existing name before a want of nodes would.
+func (c *Controller) checkFree(name string) error {
+	var have *topic.Topic
+	err := c.raft.Read(func(r metastate.Reader) (err error) {
+		have, err = metastate.TopicByFolded(r, name)
+		return err
+	})
+	if err == nil && have != nil {
+		return problem.New(problem.TopicExists, "topic %q exists", have.Name).With("topic", have)
+	}
+	return err
+}
+
+// assigned lists every partition. A replica that is not latched cannot tell:
+// it is a leader's only for the moment until its own registration is applied.
+func (c *Controller) assigned() ([]topic.Assignment, error) {
+	view := c.raft.View()
+	all, err := view.Topics("", "", math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	var out []topic.Assignment
+	for _, t := range all {
+		p, err := view.Assignments(t.Name)
+		switch {
+		case errors.Is(err, metastate.ErrUnavailable):
+			return nil, problem.New(problem.NotReady, "the leader has not registered itself yet")
+		case errors.Is(err, metastate.ErrNoTopic): // deleted since it was listed
+		case err != nil:
+			return nil, err
+		default:
+			out = append(out, p.List...)
+		}
+	}
+	return out, nil
+}
+
+func (c *Controller) memberList() []topic.Member {
+	table := c.raft.View().Members().ByID
+	out := make([]topic.Member, 0, len(table))
+	for _, m := range table {
+		out = append(out, *m)
+	}
+	slices.SortFunc(out, func(a, b topic.Member) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// UpdateTopic implements metaapi.Voter.
+func (c *Controller) UpdateTopic(ctx context.Context, req *metaapi.UpdateTopicRequest) (*metaapi.TopicResult, error) {
+	if _, err := c.leading(); err != nil {
+		return nil, err
+	}
+	if err := checkConfig(req.Config); err != nil {
+		return nil, err
+	}
+	index, res, err := c.propose(ctx, &metastate.UpdateTopic{
+		Name: req.Name, Incarnation: req.Incarnation, Version: req.Version, Config: req.Config,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &metaapi.TopicResult{Index: index, Topic: *res.Topic}, nil
+}
+
+// DeleteTopic implements metaapi.Voter.
+func (c *Controller) DeleteTopic(ctx context.Context, req *metaapi.DeleteTopicRequest) (*metaapi.ChangeResult, error) {
+	if _, err := c.leading(); err != nil {
+		return nil, err
+	}
+	index, _, err := c.propose(ctx, &metastate.DeleteTopic{
+		Name: req.Name, Incarnation: req.Incarnation, Version: req.Version, NowMS: c.wallMS(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &metaapi.ChangeResult{Index: index}, nil
+}
+
+// LookupTopic implements metaapi.Voter.
+func (c *Controller) LookupTopic(_ context.Context, req *metaapi.LookupTopicRequest) (*metaapi.TopicResult, error) {
+	if _, err := c.leading(); err != nil {
+		return nil, err
+	}
+	index := c.raft.Applied() // before the look: what is found is at least as new
+	t, err := c.raft.View().Topic(req.Name)
+	if errors.Is(err, metastate.ErrNoTopic) {
+		return nil, problem.New(problem.TopicNotFound, "there is no topic %q", req.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &metaapi.TopicResult{Index: index, Topic: *t}, nil
+}
+
+// Confirm implements metaapi.Voter: one barrier, then one read at one moment.
+// Gone is said only of what the metastore remembers the end of.
+func (c *Controller) Confirm(ctx context.Context, req *metaapi.ConfirmRequest) (*metaapi.ConfirmResult, error) {
+	if _, err := c.leading(); err != nil {
+		return nil, err
+	}
+	if len(req.Questions) > metaapi.MaxQuestions {
+		return nil, invalid("questions", fmt.Sprintf("may be %d", metaapi.MaxQuestions))
+	}
+	if err := c.raft.Barrier(ctx); err != nil {
+		if errors.Is(err, raftnode.ErrOutcomeUnknown) { // nothing was changed: the caller asks again
+			return nil, problem.New(problem.NotReady, "the leader could not confirm in time")
+		}
+		return nil, c.refusal(err)
+	}
+	out := &metaapi.ConfirmResult{Verdicts: make([]metaapi.Verdict, len(req.Questions))}
+	err := c.raft.Read(func(r metastate.Reader) error {
+		for i, q := range req.Questions {
+			out.Verdicts[i] = verdict(r, q)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func verdict(r metastate.Reader, q metaapi.Question) metaapi.Verdict {
+	if q.Kind != "incarnation" || q.ID == 0 {
+		return metaapi.VerdictUnknown
+	}
+	live, ended := metastate.IsLive(r, q.ID), metastate.IsEnded(r, q.ID)
+	switch {
+	case live && !ended:
+		return metaapi.VerdictLive
+	case ended && !live:
+		return metaapi.VerdictGone
+	}
+	return metaapi.VerdictUnknown
+}
+
+func checkConfig(cfg topic.Config) error {
+	err := cfg.Validate()
+	var field *topic.FieldError
+	if errors.As(err, &field) {
+		return invalid(field.Field, field.Reason)
+	}
+	return err
+}
+
+func drawIncarnation() (topic.Incarnation, error) {
+	var b [8]byte
+	for {
+		if _, err := rand.Read(b[:]); err != nil {
+			return 0, fmt.Errorf("draw an incarnation: %w", err)
+		}
+		if id := topic.Incarnation(binary.BigEndian.Uint64(b[:])); id != 0 {
+			return id, nil
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Package voter is the metastore-voter role: a Raft voter of the metadata, and,
+// on whichever voter leads, the controller.
+//
+//	New:   member (data directory, raft, RPC port) ──> controller, added to the RPC server
+//	Run:   1 member (RPC, form or join, registration)   2 controller
+//	stop:  controller first, which hands leadership over while RPC still answers, then member
+//
+// It keeps nothing of its own: what is on disk belongs to package member and to
+// raftnode below it. It carries no message and serves no client.
+// TestThreeVotersAndTwoNonVoters shows a cluster's life.
+package voter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/controller"
+	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/proc"
+)
+
+// Timing holds the controller's constants, for tests to shorten.
+type Timing = controller.Timing
+
+// Config is everything that a voter needs to know.
+type Config struct {
+	Member     member.Config
+	Controller Timing
+}
+
+// Deps is what a voter is given.
+type Deps struct {
+	Log      *slog.Logger
+	Registry prometheus.Registerer // nil: no metrics
+}
+
+// Voter is one metastore voter.
+type Voter struct {
+	log        *slog.Logger
+	member     *member.Member
+	controller *controller.Controller
+}
+
+// New opens and recovers a voter; it starts nothing but Raft. Errors are those
+// of member.Open.
+func New(cfg Config, deps Deps) (*Voter, error) {
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := member.Open(cfg.Member, member.Deps{Log: deps.Log, Registry: deps.Registry})
+	if err != nil {
+		return nil, err
+	}
+	c, err := controller.New(controller.Config{
+		NodeID: cfg.Member.NodeID, Raft: m.Raft(), LeaderAddr: m.LeaderAddr,
+		Log: deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	metaapi.Serve(m.Server(), c)
+	return &Voter{log: deps.Log, member: m, controller: c}, nil
+}
+
+// Run does the work until ctx ends, and returns nil after an ordered stop, else
+// the first cause.
+func (v *Voter) Run(ctx context.Context) error {
+	var g proc.Group
+	g.Add("member", v.member.Run)
+	g.Add("controller", func(ctx context.Context) error {
+		err := v.controller.Run(ctx)
+		v.member.Stopping()
+		return err
+	})
+	return g.Run(ctx, v.log)
+}
+
+// Close ends Raft and gives the data directory back.
+func (v *Voter) Close() error {
+	begin := time.Now()
+	if err := v.member.Close(); err != nil {
+		return fmt.Errorf("close voter: %w", err)
+	}
+	v.log.Info("voter closed", "took", time.Since(begin))
+	return nil
+}
+
+// Member is the process as part of the cluster.
+func (v *Voter) Member() *member.Member { return v.member }
+
+// Source is what the voter shows on its operator port.
+func (v *Voter) Source() *ops.Source {
+	return &ops.Source{
+		Ready:  func() (reasons, degraded []ops.Reason) { return v.member.Ready(), nil },
+		Quorum: func() (any, error) { return v.controller.Quorum(context.Background()) },
+	}
+}
