@@ -353,3 +353,17 @@ func TestConsumeEndsWhenTheTopicIsGone(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestAckOfALostLeaseIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, f := newQueue(t, 1), &failures{}
+		q.settle = func(q *queue, _, h string) int {
+			delete(q.leased, h)
+			return http.StatusGone
+		}
+		consume(t, q, time.Second, ConsumeOptions{OnError: f.add}, func(context.Context, Delivery) error { return nil })
+		if !f.has(ErrLeaseLost) || len(q.lines("ack H0")) != 1 {
+			t.Errorf("reported %v, log %v", f.all, q.lines(""))
+		}
+	})
+}

@@ -97,9 +97,11 @@ func TestNextGateway(t *testing.T) {
 		refuse(w, 503, CodeDraining, AppliedNo, "")
 	})
 	good := newGateway(t, func(_ int, w http.ResponseWriter, _ *http.Request) { accept(w) })
-	c := connect(t, Config{URL: gone}, draining, good)
+	c := connect(t, Config{URL: gone, Retry: Retry{Attempts: 3, BaseDelay: time.Hour}}, draining, good)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // less than any pause
+	defer cancel()
 	for range 3 {
-		if _, err := c.Produce(t.Context(), "orders", Message{Payload: []byte("x")}, ProduceOptions{}); err != nil {
+		if _, err := c.Produce(ctx, "orders", Message{Payload: []byte("x")}, ProduceOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
