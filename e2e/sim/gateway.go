@@ -235,7 +235,7 @@ func (g *gateway) park(p dispatchq.Park) {
 		}
 		g.s.clock.after(0, func() {
 			if !g.dead {
-				g.m.Parked(g.s.clock.now, p.Key, true)
+				g.m.Parked(g.s.clock.now, p.Key, len(p.Items))
 				g.m.Loaded(g.s.clock.now, p.Key, nil, int64(len(p.Items))) // nothing lies in a parked log
 				g.step()
 			}
@@ -266,7 +266,7 @@ func (g *gateway) park(p dispatchq.Park) {
 		for _, it := range p.Items {
 			g.vol.log[it.Pos.Segment].done = true
 		}
-		g.m.Parked(g.s.clock.now, p.Key, true)
+		g.m.Parked(g.s.clock.now, p.Key, len(p.Items))
 		g.step()
 	})
 }

@@ -306,7 +306,7 @@ func TestStuckQueueIsParkedAndDrainedFirst(t *testing.T) {
 		t.Fatalf("not parked: %+v", o)
 	}
 	b.add(k, 1) // while it is being parked
-	b.m.Parked(b.now, k, true)
+	b.m.Parked(b.now, k, 3)
 	b.none()
 	b.w["a"] = live(false, "n1")
 	b.m.ViewChanged()
@@ -341,7 +341,7 @@ func TestPressureParksWhatIsStuck(t *testing.T) {
 	if len(o.Park) != 1 {
 		t.Fatalf("nothing parked under pressure: %+v", o)
 	}
-	b.m.Parked(b.now, key("dead", 0), true)
+	b.m.Parked(b.now, key("dead", 0), 100)
 	if b.m.Full() {
 		t.Fatal("still full")
 	}

@@ -43,18 +43,17 @@ func (m *Machine) orderPark(q *queue) {
 	m.orders.Park = append(m.orders.Park, Park{q.key, items})
 }
 
-// Parked reports the end of a Park: its items are in the parked log and done for
-// the WAL, or, with ok false, nothing changed and it is tried again later.
-func (m *Machine) Parked(now time.Duration, key Key, ok bool) {
+// Parked reports the end of a Park: its first n items are in the parked log, and
+// done for the WAL. The others stay, and are tried again later.
+func (m *Machine) Parked(now time.Duration, key Key, n int) {
 	q := m.queue(key)
-	n := q.parking
+	failed := n < q.parking
 	q.parking = 0
 	q.parkedAt = now
-	if ok {
-		q.items.pop(n)
-		q.unloaded += int64(n)
-		m.known -= n
-	} else if q.stuckSince != 0 {
+	q.items.pop(n)
+	q.unloaded += int64(n)
+	m.known -= n
+	if failed && q.stuckSince != 0 {
 		q.stuckSince = now - m.cfg.ParkAfter + m.cfg.ReparkAfter
 	}
 	m.kick(q)

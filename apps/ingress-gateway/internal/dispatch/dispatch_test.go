@@ -1,0 +1,309 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/libs/dispatchq"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
+	"github.com/narad-mq/narad/libs/wal"
+)
+
+// store is a storage node that keeps what it is sent and fails on request.
+type store struct {
+	nodeapi.Node // what the dispatcher does not call
+	mu           sync.Mutex
+	got          []got
+	fail         func(*nodeapi.CommitRequest) error
+	serves       bool
+}
+
+// got is one record as a partition would see it.
+type got struct {
+	partition int32
+	stream    record.Stream
+	seq       uint64
+	payload   string
+}
+
+func (s *store) Commit(_ context.Context, req *nodeapi.CommitRequest) (*nodeapi.CommitResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		if err := s.fail(req); err != nil {
+			return nil, err
+		}
+	}
+	var dec record.Decoder
+	if err := dec.Reset(req.Batch); err != nil {
+		return nil, err
+	}
+	for rec, ok := dec.Next(); ok; rec, ok = dec.Next() {
+		v, err := record.ParseBody(rec.Body)
+		if err != nil {
+			return nil, err
+		}
+		s.got = append(s.got, got{req.Partition, dec.Header().Stream, rec.Number.Seq, string(v.Payload)})
+	}
+	return &nodeapi.CommitResult{}, nil
+}
+
+func (s *store) Details(_ context.Context, req *nodeapi.DetailsRequest) (*nodeapi.DetailsResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.serves {
+		return nil, problem.New(problem.NotReady, "no")
+	}
+	return &nodeapi.DetailsResult{Partitions: []nodeapi.PartitionDetails{{Partition: req.Partitions[0], Epoch: 1}}}, nil
+}
+
+func (s *store) set(fail func(*nodeapi.CommitRequest) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func (s *store) all() []got {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]got(nil), s.got...)
+}
+
+type space struct {
+	mu    sync.Mutex
+	bytes int
+}
+
+func (s *space) Recovered(_ topic.Incarnation, n int)  { s.add(n) }
+func (s *space) Dispatched(_ topic.Incarnation, n int) { s.add(-n) }
+func (s *space) add(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes += n
+}
+
+type fixture struct {
+	*testing.T
+	fs    *vfs.Mem
+	meta  *testkit.Meta
+	store *store
+	cfg   dispatchq.Config
+	space space
+	log   *wal.WAL
+	d     *Dispatcher
+	stop  func()
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{T: t, fs: vfs.NewMem(), meta: testkit.NewMeta(), store: &store{serves: true}, cfg: dispatchq.DefaultConfig()}
+	f.meta.PutMember(topic.Member{ID: "n1", Role: topic.RoleStorage, Status: topic.StatusAlive})
+	f.put("a", 7, "n1")
+	f.start()
+	t.Cleanup(func() { f.stop() })
+	return f
+}
+
+// put makes or changes a topic of two partitions with that leader.
+func (f *fixture) put(name string, id topic.Incarnation, leader string) {
+	f.meta.PutTopic(topic.Topic{Name: name, Incarnation: id, Config: topic.DefaultConfig()}, []topic.Assignment{
+		{Ref: topic.Ref{Topic: name, Incarnation: id}, Leader: leader, LeaderEpoch: 1},
+		{Ref: topic.Ref{Topic: name, Incarnation: id, Partition: 1}, Leader: leader, LeaderEpoch: 1},
+	})
+}
+
+func (f *fixture) start() {
+	f.Helper()
+	log, err := wal.Open(f.fs, "wal", wal.Options{SegmentBytes: 1 << 20, FillAhead: -1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.log = log
+	f.d, err = New(f.cfg, Deps{
+		View: f.meta, WAL: log, FS: f.fs, Dir: "wal", Space: &f.space,
+		Node:     func(string) nodeapi.Node { return f.store },
+		Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.d.Run(ctx) }()
+	f.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.Error(err)
+		}
+		if err := log.Close(); err != nil {
+			f.Error(err)
+		}
+		f.stop = func() {}
+	}
+}
+
+func (f *fixture) append(name string, id topic.Incarnation, partition int32, payloads ...string) {
+	f.Helper()
+	entries := make([]wal.Entry, len(payloads))
+	for i, p := range payloads {
+		entries[i] = wal.Entry{
+			Topic: name, Incarnation: id, Partition: partition, AcceptMS: 1,
+			Body: record.AppendBody(nil, &record.Message{Payload: []byte(p)}),
+		}
+		f.space.add(len(entries[i].Body))
+	}
+	if _, err := f.log.Append(entries); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) empty() {
+	f.Helper()
+	testkit.Poll(f, 10*time.Second, "everything is dispatched", func() bool { return f.d.Left() == 0 })
+	f.space.mu.Lock()
+	defer f.space.mu.Unlock()
+	if f.space.bytes != 0 {
+		f.Errorf("%d bytes are still counted", f.space.bytes)
+	}
+}
+
+func (f *fixture) payloads() (out []string) {
+	for _, g := range f.store.all() {
+		out = append(out, g.payload)
+	}
+	return out
+}
+
+func numbered(from, to int) (out []string) {
+	for i := from; i <= to; i++ {
+		out = append(out, fmt.Sprint(i))
+	}
+	return out
+}
+
+func TestRecordsReachTheirPartition(t *testing.T) {
+	f := newFixture(t)
+	f.append("a", 7, 1, "one", "two")
+	f.empty()
+	all := f.store.all()
+	want := record.Stream{Kind: record.StreamWAL, ID: f.log.Identity(), A: 1}
+	if len(all) != 2 || all[0].stream != want || all[0].payload != "one" || all[1].seq != all[0].seq+1 || all[0].partition != 1 {
+		t.Fatalf("got %+v", all)
+	}
+}
+
+func TestLostAnswerIsRepeatedThereUnderTheSameNumbers(t *testing.T) {
+	f := newFixture(t)
+	var seen []int32
+	f.store.set(func(r *nodeapi.CommitRequest) error {
+		seen = append(seen, r.Partition)
+		if len(seen) <= 3 {
+			return &rpc.TransportError{Sent: true, Err: errors.New("reset")}
+		}
+		return nil
+	})
+	f.append("a", 7, 0, "x")
+	f.empty()
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	if len(seen) != 4 || len(f.store.got) != 1 {
+		t.Fatalf("sent to %v, got %v", seen, f.store.got)
+	}
+	for _, p := range seen {
+		if p != 0 {
+			t.Fatalf("sent to %v", seen)
+		}
+	}
+}
+
+func TestEndedLifeIsHeldAndDelaysNobody(t *testing.T) {
+	f := newFixture(t)
+	for range 20 {
+		f.append("gone", 9, 0, numbered(1, 500)...)
+	}
+	f.append("a", 6, 0, "an older life")
+	f.append("a", 7, 0, "x")
+	start := time.Now()
+	testkit.Poll(t, time.Second, "the record behind them is dispatched", func() bool { return len(f.store.all()) == 1 })
+	t.Logf("after %s", time.Since(start))
+	testkit.Poll(t, 5*time.Second, "they are counted", func() bool { return f.d.stats.Load().Held == 10_001 })
+	if left := f.d.Left(); left != 10_001 {
+		t.Fatalf("%d left", left)
+	}
+}
+
+func TestRestartDispatchesUnderTheOldIdentity(t *testing.T) {
+	f := newFixture(t)
+	f.meta.SetState(true, false)
+	f.append("a", 7, 0, numbered(1, 5)...)
+	first := f.log.Identity()
+	f.stop()
+	f.space.bytes = 0
+	f.start()
+	f.append("a", 7, 0, "6")
+	f.meta.SetState(true, true)
+	f.empty()
+	all := f.store.all()
+	if len(all) != 6 || all[0].stream.ID != first || all[5].stream.ID != f.log.Identity() || all[5].payload != "6" {
+		t.Fatalf("got %+v", all)
+	}
+}
+
+func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
+	f := newFixture(t)
+	f.stop()
+	f.cfg.ParkAfter, f.cfg.ReparkAfter = 50*time.Millisecond, 20*time.Millisecond
+	f.put("a", 7, "")
+	f.start()
+	f.append("a", 7, 0, numbered(1, 100)...)
+	f.append("a", 7, 0, numbered(101, 200)...)
+	testkit.Poll(t, 5*time.Second, "they are parked", func() bool {
+		return f.log.Stats().Backlog == 0 && f.d.parked.left() == 200
+	})
+	f.stop()
+	f.space.bytes = 0
+	f.start()
+	f.append("a", 7, 0, numbered(201, 300)...)
+	testkit.Poll(t, 5*time.Second, "the newer ones are parked behind", func() bool { return f.d.parked.left() == 300 })
+	f.put("a", 7, "n1")
+	f.append("a", 7, 0, numbered(301, 310)...)
+	f.empty()
+	if got, want := fmt.Sprint(f.payloads()), fmt.Sprint(numbered(1, 310)); got != want {
+		t.Fatalf("got %s", got)
+	}
+	if left, err := wal.ListParked(f.fs, "wal"); err != nil || len(left) != 0 {
+		t.Fatalf("parked logs left: %v, %v", left, err)
+	}
+}
+
+func TestOutcomeIsUnknownUnlessSurelyNothingWasDone(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want dispatchq.Outcome
+	}{
+		{nil, dispatchq.Committed},
+		{problem.New(problem.NotPartitionLeader, ""), dispatchq.Refused},
+		{problem.New(problem.IncarnationMismatch, ""), dispatchq.Mismatch},
+		{problem.New(problem.OutcomeUnknown, ""), dispatchq.Unknown},
+		{problem.New(problem.Internal, ""), dispatchq.Unknown},
+		{&rpc.TransportError{Err: errors.New("refused")}, dispatchq.Refused},
+		{&rpc.TransportError{Sent: true, Err: errors.New("reset")}, dispatchq.Unknown},
+		{context.DeadlineExceeded, dispatchq.Unknown},
+	} {
+		if got := outcome(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}

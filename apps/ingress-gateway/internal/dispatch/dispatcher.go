@@ -1,0 +1,193 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/narad-mq/narad/libs/dispatchq"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/vfs"
+	"github.com/narad-mq/narad/libs/wal"
+)
+
+// CommitBudget is how long one commit may take before its outcome counts as
+// unknown: above the 5 s after which a leader gives up on its own disk.
+const CommitBudget = 10 * time.Second
+
+// ProbeBudget is how long a leader may take to say that it serves.
+const ProbeBudget = 2 * time.Second
+
+// statsEvery is how old the numbers for metrics may be.
+const statsEvery = 500 * time.Millisecond
+
+// pendingReports bounds the answers that wait for the loop; beyond it their
+// goroutines wait.
+const pendingReports = 256
+
+// Deps are what a Dispatcher works with. All are needed.
+type Deps struct {
+	View metastate.View
+	WAL  *wal.WAL
+	FS   vfs.FS
+	Dir  string // of the WAL: parked logs lie there
+	// Node returns the wire to a storage node of the member table; nil when it is
+	// not there.
+	Node     func(id string) nodeapi.Node
+	Space    Space
+	Registry prometheus.Registerer
+	Log      *slog.Logger
+}
+
+// Dispatcher is the dispatch of one gateway.
+type Dispatcher struct {
+	deps    Deps
+	machine *dispatchq.Machine // the loop's
+	world   *world             // the loop's
+	origin  time.Time
+	chunks  chunks
+	records chan []added
+	reports chan func(now time.Duration)
+	batches sync.Pool // of *record.Builder
+	parked  parkedLogs
+	metrics *metrics
+	work    sync.WaitGroup // orders under way
+	stats   atomic.Pointer[dispatchq.Stats]
+	budget  time.Duration // CommitBudget but in tests
+}
+
+// New prepares a dispatcher; Run starts it.
+func New(cfg dispatchq.Config, deps Deps) (*Dispatcher, error) {
+	d := &Dispatcher{
+		deps: deps, world: newWorld(deps.View), origin: time.Now().Add(-time.Second), // times are above 0
+		records: make(chan []added, 4), reports: make(chan func(time.Duration), pendingReports), budget: CommitBudget,
+	}
+	d.batches.New = newBuilder
+	d.machine = dispatchq.New(cfg, d.world)
+	d.parked.init(d)
+	d.stats.Store(&dispatchq.Stats{})
+	var err error
+	d.metrics, err = newMetrics(deps.Registry, d)
+	return d, err
+}
+
+func (d *Dispatcher) now() time.Duration { return time.Since(d.origin) }
+
+// Run dispatches until ctx ends, then ends the calls in flight and returns.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if err := d.recoverParked(); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.read(ctx) })
+	g.Go(func() error { d.loop(ctx); return nil })
+	err := g.Wait()
+	d.work.Wait()
+	d.parked.close()
+	return err
+}
+
+// Left is how many accepted records are not dispatched.
+func (d *Dispatcher) Left() int64 {
+	return d.deps.WAL.Stats().Backlog + d.parked.left()
+}
+
+// loop owns the machine.
+func (d *Dispatcher) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	tick := time.NewTicker(statsEvery)
+	defer tick.Stop()
+	changed := d.deps.View.Changed()
+	d.world.changed()
+	for {
+		now := d.now()
+		orders, next := d.machine.Step(now)
+		d.execute(ctx, orders)
+		if next > 0 {
+			timer.Reset(max(next-now, 0))
+		} else {
+			timer.Stop()
+		}
+		records := d.records
+		if d.machine.Full() {
+			records = nil // the WAL keeps them
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case list := <-records:
+			d.add(list)
+		case f := <-d.reports:
+			f(d.now())
+			d.drainReports()
+		case <-changed:
+			changed = d.deps.View.Changed() // before reading, so that nothing falls between
+			d.world.changed()
+			d.machine.ViewChanged()
+		case <-tick.C:
+			s := d.machine.Stats()
+			d.stats.Store(&s)
+		case <-timer.C:
+		}
+	}
+}
+
+// drainReports takes what else is there, so that one step serves it all.
+func (d *Dispatcher) drainReports() {
+	for range pendingReports {
+		select {
+		case f := <-d.reports:
+			f(d.now())
+		default:
+			return
+		}
+	}
+}
+
+func (d *Dispatcher) add(list []added) {
+	now := d.now()
+	for i := range list {
+		if !d.machine.Add(now, list[i].key, list[i].item) {
+			d.deps.WAL.Done(wal.Position(list[i].item.Pos)) // its parked log holds it
+		}
+	}
+}
+
+// execute starts what the machine orders.
+func (d *Dispatcher) execute(ctx context.Context, o dispatchq.Orders) {
+	for _, b := range o.Send {
+		d.start(func() { d.send(ctx, b) })
+	}
+	for _, p := range o.Probe {
+		d.start(func() { d.probe(ctx, p) })
+	}
+	for _, p := range o.Park {
+		d.start(func() { d.park(ctx, p) })
+	}
+	for _, l := range o.Load {
+		d.start(func() { d.load(ctx, l) })
+	}
+}
+
+func (d *Dispatcher) start(f func()) {
+	d.work.Add(1)
+	go func() {
+		defer d.work.Done()
+		f()
+	}()
+}
+
+// report hands an answer to the loop; without effect when the loop has ended.
+func (d *Dispatcher) report(ctx context.Context, f func(now time.Duration)) {
+	select {
+	case d.reports <- f:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,299 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/narad-mq/narad/libs/dispatchq"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/wal"
+)
+
+// loadBytes bounds the bodies of one Load: one batch.
+const loadBytes = 8 << 20
+
+// parkedLogs holds the parked log of each queue that has one.
+type parkedLogs struct {
+	d    *Dispatcher
+	mu   sync.Mutex // guards logs
+	logs map[wal.Queue]*parkedLog
+}
+
+// parkedLog is the parked log of one queue. Its file is open only while it is
+// drained: ten thousand stuck queues must not need ten thousand descriptors.
+type parkedLog struct {
+	mu      sync.Mutex // held across the log's I/O: it is for one goroutine at a time
+	log     *wal.Parked
+	reading bool
+	left    atomic.Int64 // records not committed
+}
+
+func (p *parkedLogs) init(d *Dispatcher) { p.d, p.logs = d, map[wal.Queue]*parkedLog{} }
+
+func queueOf(k dispatchq.Key) wal.Queue {
+	return wal.Queue{Incarnation: k.Incarnation, Partition: k.Partition, Pinned: k.Pinned}
+}
+
+func (p *parkedLogs) get(q wal.Queue) *parkedLog {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.logs[q]
+	if l == nil {
+		l = &parkedLog{}
+		p.logs[q] = l
+	}
+	return l
+}
+
+func (p *parkedLogs) openLocked(q wal.Queue, l *parkedLog) error {
+	if l.log != nil {
+		return nil
+	}
+	log, err := wal.OpenParked(p.d.deps.FS, p.d.deps.Dir, q, wal.Options{OnDamage: p.d.onDamage})
+	if err == nil {
+		l.log = log
+	}
+	return err
+}
+
+func (l *parkedLog) closeLocked() error {
+	if l.log == nil {
+		return nil
+	}
+	err := l.log.Close()
+	l.log, l.reading = nil, false
+	return err
+}
+
+// left is how many parked records are not committed.
+func (p *parkedLogs) left() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var n int64
+	for _, l := range p.logs {
+		n += l.left.Load()
+	}
+	return n
+}
+
+func (p *parkedLogs) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for q, l := range p.logs {
+		l.mu.Lock()
+		if err := l.closeLocked(); err != nil {
+			p.d.deps.Log.Warn("closing a parked log failed", "queue", q.String(), "error", err)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// append parks records, synced.
+func (p *parkedLogs) append(q wal.Queue, recs []wal.Record) error {
+	l := p.get(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := p.openLocked(q, l); err != nil {
+		return err
+	}
+	if err := l.log.Append(recs); err != nil {
+		return err
+	}
+	l.left.Add(int64(len(recs)))
+	if l.reading {
+		return nil
+	}
+	return l.closeLocked()
+}
+
+func (p *parkedLogs) readAt(key dispatchq.Key, pos wal.Position, buf []byte) (wal.Record, error) {
+	q := queueOf(key)
+	l := p.get(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := p.openLocked(q, l); err != nil {
+		return wal.Record{}, err
+	}
+	return l.log.ReadAt(pos, buf)
+}
+
+// drained counts records off and removes what is not needed any more.
+func (p *parkedLogs) drained(key dispatchq.Key, n int, last wal.Position) {
+	q := queueOf(key)
+	l := p.get(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.left.Add(-int64(n))
+	var err error
+	switch {
+	case l.log == nil:
+	case left <= 0:
+		err = l.log.Remove()
+		l.log, l.reading = nil, false
+	default:
+		err = l.log.Drained(last)
+	}
+	if err != nil {
+		p.d.deps.Log.Warn("removing a drained parked log failed; its records are dropped as known after a restart",
+			"queue", q.String(), "error", err)
+	}
+}
+
+// next reads the next records of a parked log into a chunk. lost counts those
+// that should be there and are not.
+func (p *parkedLogs) next(q wal.Queue, most int) (g gather, lost int64, err error) {
+	l := p.get(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := p.openLocked(q, l); err != nil {
+		return g, 0, err
+	}
+	l.reading = true
+	for len(g.list) < most && len(g.buf) < loadBytes {
+		rec, err := l.log.Next()
+		if errors.Is(err, io.EOF) {
+			if len(g.list) == 0 {
+				lost = l.left.Swap(0)
+			}
+			return g, lost, nil
+		}
+		if err != nil {
+			return g, 0, err
+		}
+		g.add(&rec)
+	}
+	return g, 0, nil
+}
+
+// recoverParked tells the machine what earlier starts have parked.
+func (d *Dispatcher) recoverParked() error {
+	queues, err := wal.ListParked(d.deps.FS, d.deps.Dir)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if err := d.recoverQueue(q); err != nil {
+			return fmt.Errorf("recover parked queue %s: %w", q, err)
+		}
+	}
+	return nil
+}
+
+func (d *Dispatcher) recoverQueue(q wal.Queue) error {
+	l := d.parked.get(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := d.parked.openLocked(q, l); err != nil {
+		return err
+	}
+	name, highest := "", map[topic.ID64]uint64{}
+	for {
+		rec, err := l.log.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return errors.Join(err, l.closeLocked())
+		}
+		name = rec.Topic
+		highest[rec.Identity] = max(highest[rec.Identity], rec.Seq)
+		l.left.Add(1)
+		d.deps.Space.Recovered(rec.Incarnation, len(rec.Body))
+	}
+	if l.left.Load() == 0 {
+		err := l.log.Remove()
+		l.log = nil
+		return err
+	}
+	key := dispatchq.Key{Topic: name, Incarnation: q.Incarnation, Partition: q.Partition, Pinned: q.Pinned}
+	d.machine.AddParked(d.now(), key, l.left.Load(), highest)
+	return l.closeLocked() // it is read again from its start when it is drained
+}
+
+// park carries out a Park.
+func (d *Dispatcher) park(ctx context.Context, p dispatchq.Park) {
+	n, err := d.copyToParked(p)
+	if err != nil {
+		d.deps.Log.Warn("parking a stuck queue failed; the rest stays in the write-ahead log", "topic", p.Key.Topic,
+			"partition", p.Key.Partition, "parked", n, "records", len(p.Items), "error", err)
+	} else {
+		d.deps.Log.Warn("a queue that cannot be dispatched was parked", "topic", p.Key.Topic, "incarnation", p.Key.Incarnation.String(),
+			"partition", p.Key.Partition, "records", n)
+	}
+	d.report(ctx, func(now time.Duration) {
+		positions := make([]wal.Position, n)
+		for i := range positions {
+			positions[i] = wal.Position(p.Items[i].Pos)
+		}
+		d.deps.WAL.Done(positions...)
+		d.machine.Parked(now, p.Key, n)
+	})
+}
+
+// copyToParked writes the records piece by piece, so that a long queue is not in
+// memory at once, and returns how many are there for sure.
+func (d *Dispatcher) copyToParked(p dispatchq.Park) (parked int, err error) {
+	q := queueOf(p.Key)
+	for items := p.Items; len(items) > 0; {
+		n, bytes := 0, 0
+		for n < len(items) && (n == 0 || bytes+int(items[n].Size) <= loadBytes) {
+			bytes += int(items[n].Size)
+			n++
+		}
+		recs, err := d.fetch(p.Key, items[:n])
+		if err == nil {
+			err = d.parked.append(q, recs)
+		}
+		if err != nil {
+			return parked, err
+		}
+		parked += n
+		items = items[n:]
+	}
+	return parked, nil
+}
+
+// fetch returns whole records, from the window or from the WAL.
+func (d *Dispatcher) fetch(key dispatchq.Key, items []dispatchq.Item) ([]wal.Record, error) {
+	recs := make([]wal.Record, len(items))
+	for i, body := range d.chunks.bodies(items) {
+		if body == nil {
+			rec, err := d.deps.WAL.ReadAt(wal.Position(items[i].Pos), nil)
+			if err != nil {
+				return nil, err
+			}
+			recs[i] = rec
+			continue
+		}
+		recs[i] = wal.Record{ID: wal.ID{Identity: items[i].WAL, Seq: items[i].Seq}, Entry: wal.Entry{
+			Topic: key.Topic, Incarnation: key.Incarnation, Partition: key.Partition, Pinned: key.Pinned, Body: body,
+		}}
+	}
+	return recs, nil
+}
+
+// load carries out a Load.
+func (d *Dispatcher) load(ctx context.Context, l dispatchq.Load) {
+	g, lost, err := d.parked.next(queueOf(l.Key), dispatchq.DefaultConfig().LoadItems)
+	if err != nil {
+		d.deps.Log.Warn("reading a parked queue failed; it is tried again", "topic", l.Key.Topic, "error", err)
+	}
+	if lost > 0 {
+		d.deps.Log.Error("records of a parked queue are damaged and lost", "topic", l.Key.Topic, "partition", l.Key.Partition, "records", lost)
+		d.metrics.lost.Add(float64(lost))
+	}
+	var list []added
+	if len(g.list) > 0 {
+		list = g.finish(&d.chunks)
+	}
+	items := make([]dispatchq.Item, len(list))
+	for i := range list {
+		items[i] = list[i].item
+	}
+	d.report(ctx, func(now time.Duration) { d.machine.Loaded(now, l.Key, items, lost) })
+}
