@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -96,7 +97,13 @@ func (c *Client) Do(ctx context.Context, call Call) (*Answer, error) {
 		if unknown {
 			e.Applied = AppliedUnknown
 		}
-		if ctx.Err() != nil || n >= c.retry.Attempts || !mayRetry(e, call.Safety) {
+		if n >= c.retry.Attempts || !mayRetry(e, call.Safety) {
+			return nil, e
+		}
+		if err := ctx.Err(); err != nil {
+			if !errors.Is(e, err) {
+				e.Err = giveUp(e.Err, err)
+			}
 			return nil, e
 		}
 		if gatewayLocal(e) && n%len(c.bases) != 0 {
