@@ -216,3 +216,32 @@ func TestNoLatchBeforeTheCatchUp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A snapshot may stand for more than the state machine has applied: no-ops and
+// barriers never reach it. Once they have left the log, nobody can look whether
+// they were commands, so the snapshot's index must count.
+func TestEntriesThatAreNoCommandsDoNotHoldTheCatchUp(t *testing.T) {
+	v := single(t)
+	last := fill(t, []*host{v}, "t", 1, 2)
+	for range 10 {
+		if err := v.Barrier(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := v.logs.FirstIndex(); err != nil || first <= last+1 {
+		t.Fatalf("the log still begins at %d, %v", first, err)
+	}
+	if ok, why := v.CaughtUp(); !ok {
+		t.Errorf("after the snapshot: %s", why)
+	}
+	v.stop()
+	removeState(t, v)
+	v.start()
+	if at, err := v.stores.state.applied(); err != nil || at <= last {
+		t.Errorf("restored with applied index %d, %v", at, err)
+	}
+	poll(t, "the catch-up after the restart", func() bool { ok, _ := v.CaughtUp(); return ok })
+}

@@ -220,10 +220,10 @@ func TestMembershipIsCompareAndSet(t *testing.T) {
 	if got := l.Configuration().Index; got != index {
 		t.Fatalf("after a restart: index %d, want %d", got, index)
 	}
-	if err := l.Snapshot(); err != nil {
+	fill(t, []*host{v, s2}, "n", 50, 8)
+	if err := v.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, []*host{v, s2}, "n", 50, 8)
 	v.stop()
 	v.start()
 	leaderOf(t, v, s2)
@@ -395,4 +395,13 @@ func TestANewNodeCatchesUpBySnapshot(t *testing.T) {
 		t.Errorf("configuration %+v, the leader's is %+v", got, want)
 	}
 	poll(t, "the catch-up", s.View().CaughtUpOnce)
+}
+
+// Who waits for a change on another node does not wait for the idle interval.
+func TestFollowersLearnOfAChangeAtOnce(t *testing.T) {
+	hosts := trio(t, func(t *Timing) { t.Commit = 10 * patience })
+	for i := range 3 {
+		index, _ := apply(t, hosts, createTopic(fmt.Sprint("t", i), topic.Incarnation(i+1), "s1"))
+		waitApplied(t, index, hosts...)
+	}
 }

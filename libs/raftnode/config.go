@@ -48,7 +48,7 @@ type Timing struct {
 // that learns of a commit in about 35 ms when nothing follows it.
 func DefaultTiming() Timing {
 	return Timing{
-		Heartbeat: 700 * time.Millisecond, Election: 700 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
+		Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
 		Commit: 25 * time.Millisecond, Transport: TransportTimeout, FreshContact: FreshContact,
 		SnapshotInterval: 30 * time.Second, SnapshotThreshold: 8192, TrailingLogs: 8192, MaxAppendEntries: 256,
 	}

@@ -16,7 +16,15 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(childDir) != "" {
+		if err := runChild(); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+		}
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait of these tests.
 const patience = 20 * time.Second
@@ -125,12 +133,15 @@ func bootstrapped(t *testing.T, h *host) *host {
 }
 
 // trio starts three voters and waits for a leader.
-func trio(t *testing.T) []*host {
+func trio(t *testing.T, tune ...func(*Timing)) []*host {
 	t.Helper()
 	var hosts []*host
 	var servers []Server
 	for i := range 3 {
 		h := newHost(t, fmt.Sprintf("v%d", i+1), true)
+		for _, f := range tune {
+			h.tune = f
+		}
 		h.start()
 		hosts = append(hosts, h)
 		servers = append(servers, Server{ID: h.id, Addr: h.addr, Voter: true})

@@ -35,11 +35,24 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 	}
 	switch r := f.Response().(type) {
 	case *metastate.Result:
+		if e.EntryType() != metastate.TypeHeartbeats {
+			n.spreadCommit()
+		}
 		return f.Index(), r, nil
 	case error:
 		return f.Index(), nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, r)
 	}
 	return f.Index(), nil, fmt.Errorf("%w: raft answered nothing at index %d", ErrOutcomeUnknown, f.Index())
+}
+
+// spreadCommit lets followers learn of a commit at once: they are told with the
+// next entry, or else after Timing.Commit. Someone waits for a change to reach
+// another node, so a barrier follows it, unless other entries do so anyway.
+// Nobody waits for the barrier.
+func (n *Node) spreadCommit() {
+	if len(n.slots) == 0 {
+		n.raft.Barrier(time.Millisecond)
+	}
 }
 
 // usable refuses before anything was sent.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -23,6 +24,7 @@ type logStore struct {
 	*raftboltdb.BoltStore
 	fail func(error)                   // stops the node; must be safe to call at any time
 	noop atomic.Pointer[termBeginning] // the newest no-op of any leader in the log
+	busy atomic.Pointer[time.Time]     // when the write that is under way began; nil: none is
 }
 
 // termBeginning is a leader's first entry.
@@ -64,6 +66,9 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		sealed[i].Extensions = binary.LittleEndian.AppendUint32(nil, logChecksum(l))
 		list[i] = &sealed[i]
 	}
+	began := time.Now()
+	s.busy.Store(&began)
+	defer s.busy.Store(nil)
 	if err := s.BoltStore.StoreLogs(list); err != nil {
 		err = fmt.Errorf("store raft log from %d: %w", logs[0].Index, err)
 		s.fail(err)

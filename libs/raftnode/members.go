@@ -123,7 +123,8 @@ type Stats struct {
 	LastLog    uint64
 	Applied    uint64 // taken effect in the state
 	ContactAge time.Duration
-	HasContact bool // false: ContactAge means nothing
+	HasContact bool          // false: ContactAge means nothing
+	LogWrite   time.Duration // for how long the log write under way has not returned; 0: none is
 	Servers    []ServerStats
 }
 
@@ -146,6 +147,9 @@ func (n *Node) Stats() Stats {
 		Commit: n.raft.CommitIndex(), LastLog: n.raft.LastIndex(), Applied: n.Applied(),
 	}
 	s.ContactAge, s.HasContact = n.LeaderContact()
+	if began := n.logs.busy.Load(); began != nil {
+		s.LogWrite = time.Since(*began)
+	}
 	if start := n.logs.noop.Load(); start != nil && start.term == s.Term {
 		s.TermStart = start.index
 	}

@@ -1,0 +1,102 @@
+package raftnode
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// childDir, set in the environment, makes the test binary a node that creates
+// topics from childFirst on and says of each one when it was acknowledged.
+const (
+	childDir   = "NARAD_TEST_RAFTNODE_DIR"
+	childFirst = "NARAD_TEST_RAFTNODE_FIRST"
+)
+
+func runChild() error {
+	first, err := strconv.Atoi(os.Getenv(childFirst))
+	if err != nil {
+		return err
+	}
+	timing := fastTiming()
+	timing.SnapshotThreshold, timing.SnapshotInterval = 16, fastTiming().Heartbeat
+	n, err := Open(Config{NodeID: "v1", BootNonce: 1, Dir: os.Getenv(childDir), Bind: "127.0.0.1:0", Voter: true, Timing: timing})
+	if err != nil {
+		return err
+	}
+	if n.Empty() {
+		if err := n.Bootstrap([]Server{{ID: "v1", Addr: n.Addr(), Voter: true}}); err != nil {
+			return err
+		}
+	}
+	n.Lead(context.Background(), func(ctx context.Context) {
+		for i := first; err == nil; i++ {
+			if _, _, err = n.Apply(ctx, createTopic(fmt.Sprint("t", i), topic.Incarnation(i+1), "s1")); err == nil {
+				fmt.Println(i)
+			}
+		}
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	})
+	return nil
+}
+
+// A process that is killed while it writes, snapshots and cuts its log keeps
+// every entry that it acknowledged, and applies none twice.
+func TestKillNineKeepsWhatWasAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	next := 0
+	for round := range 3 {
+		next = killedChild(t, dir, next, 40+25*round) + 1
+		h := &host{t: t, id: "v1", dir: dir, voter: true, nonce: topic.ID64(round + 2)}
+		h.start()
+		leaderOf(t, h)
+		all, err := h.View().Topics("", "", next+10)
+		if err != nil || len(all) < next || len(all) > next+1 {
+			t.Fatalf("round %d: %d topics of %d acknowledged, %v", round, len(all), next, err)
+		}
+		for i := range next {
+			if top, err := h.View().Topic(fmt.Sprint("t", i)); err != nil || top.Version != 1 {
+				t.Fatalf("round %d: topic %d: %+v, %v", round, i, top, err)
+			}
+		}
+		h.stop()
+		next = len(all)
+	}
+}
+
+// killedChild starts a child, kills it after some acknowledgements and returns the last one.
+func killedChild(t *testing.T, dir string, first, acks int) int {
+	t.Helper()
+	cmd := exec.CommandContext(within(t), os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+dir, fmt.Sprintf("%s=%d", childFirst, first))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	last, lines := -1, bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		if last, err = strconv.Atoi(lines.Text()); err != nil {
+			t.Fatal(err)
+		}
+		if n == acks {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || last < first {
+		t.Fatalf("the child ended with %v after topic %d", err, last)
+	}
+	return last
+}
