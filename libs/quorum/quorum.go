@@ -168,11 +168,11 @@ func (l *Leader) LEO() int64 { return l.members[l.self].end }
 // LeaderChange tells when the leader-change batch has to be appended.
 func (l *Leader) LeaderChange() LeaderChange { return l.change }
 
-// Settled tells whether the HWM is known to cover everything that earlier
+// CanServe tells whether the HWM is known to cover everything that earlier
 // epochs committed, which is when reads, leases and positions may be served:
 // once a record of this epoch is committed, or from the start for a lone copy
 // without a tail.
-func (l *Leader) Settled() bool { return l.change != AtOnce || l.hwm > l.start }
+func (l *Leader) CanServe() bool { return l.change != AtOnce || l.hwm > l.start }
 
 // Synced reports that the leader's log is synced up to leo, and tells whether
 // the HWM moved. Safe because: only fsynced bytes count, the leader counts as

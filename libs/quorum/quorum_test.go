@@ -60,7 +60,7 @@ func TestWorkedExample(t *testing.T) {
 // still win an election and replace it. A record of epoch 4 takes it along.
 func TestFigure8(t *testing.T) {
 	l, set := lead(t, 5, 4, Log{LEO: 2, HWM: 1, LastEpoch: 2})
-	if l.LeaderChange() != AtOnce || l.Settled() {
+	if l.LeaderChange() != AtOnce || l.CanServe() {
 		t.Fatal("a tail of an earlier epoch, and no leader change asked for")
 	}
 	for _, r := range set[1:3] {
@@ -74,8 +74,8 @@ func TestFigure8(t *testing.T) {
 	wantHWM(t, l, 1, "own record on two of five")
 	fetch(t, l, set[2], 3)
 	wantHWM(t, l, 3, "own record on three of five")
-	if !l.Settled() {
-		t.Fatal("not settled with its leader change committed")
+	if !l.CanServe() {
+		t.Fatal("may not serve with its leader change committed")
 	}
 }
 
@@ -125,13 +125,13 @@ func TestMajorityOfOne(t *testing.T) {
 		{"lost everything but its HWM", Log{LEO: 0, HWM: 9}, 9, BeforeFirstAppend, true},
 	} {
 		l, _ := lead(t, 1, 4, c.log)
-		if l.Start() != c.start || l.LeaderChange() != c.change || l.Settled() != c.settled || l.HWM() != c.log.HWM {
-			t.Errorf("%s: start %d, change %d, settled %t, HWM %d", c.name, l.Start(), l.LeaderChange(), l.Settled(), l.HWM())
+		if l.Start() != c.start || l.LeaderChange() != c.change || l.CanServe() != c.settled || l.HWM() != c.log.HWM {
+			t.Errorf("%s: start %d, change %d, settled %t, HWM %d", c.name, l.Start(), l.LeaderChange(), l.CanServe(), l.HWM())
 		}
 		if l.Synced(c.start) && c.log.LEO >= c.log.HWM {
 			t.Errorf("%s: committed without a record of its own", c.name)
 		}
-		if !l.Synced(c.start+1) || l.HWM() != c.start+1 || !l.Settled() {
+		if !l.Synced(c.start+1) || l.HWM() != c.start+1 || !l.CanServe() {
 			t.Errorf("%s: HWM %d after the first record at %d", c.name, l.HWM(), c.start)
 		}
 	}

@@ -159,9 +159,10 @@ func (h *Header) check() error {
 // maxOffset keeps base + count, and sums of it, far from overflow.
 const maxOffset = 1 << 62
 
-// Split parses and verifies the batch at the start of b and returns what
-// follows it. Errors as ParseHeader and Verify.
-func Split(b []byte) (h Header, batch, rest []byte, err error) {
+// Cut takes the batch at the start of b and returns what follows it, without a
+// look at the checksums: for bytes that were verified before, such as those that
+// a partition log returns. Errors: ErrShort, ErrNotBatch.
+func Cut(b []byte) (h Header, batch, rest []byte, err error) {
 	if h, err = ParseHeader(b); err != nil {
 		return Header{}, nil, nil, err
 	}
@@ -169,10 +170,19 @@ func Split(b []byte) (h Header, batch, rest []byte, err error) {
 	if len(b) < n {
 		return Header{}, nil, nil, fmt.Errorf("%w: %d bytes of %d", ErrShort, len(b), n)
 	}
-	if err := checkSums(b[:n]); err != nil {
+	return h, b[:n:n], b[n:], nil
+}
+
+// Split parses and verifies the batch at the start of b and returns what
+// follows it. Errors as ParseHeader and Verify.
+func Split(b []byte) (h Header, batch, rest []byte, err error) {
+	if h, batch, rest, err = Cut(b); err != nil {
 		return Header{}, nil, nil, err
 	}
-	return h, b[:n:n], b[n:], nil
+	if err := checkSums(batch); err != nil {
+		return Header{}, nil, nil, err
+	}
+	return h, batch, rest, nil
 }
 
 // Verify tells whether b is exactly one intact batch: structure, length and
