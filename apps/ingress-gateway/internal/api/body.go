@@ -116,3 +116,6 @@ func (c *call) brokenBody(err error) error {
 // viewString shows b as a string without a copy, for callees that keep nothing:
 // b must not change while the string is in use.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// viewBytes shows s as bytes without a copy. Nobody may write to them.
+func viewBytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"sync"
 
@@ -62,35 +61,45 @@ func badEncoding(encoding string) error {
 	return problem.New(problem.InvalidEncoding, "the body is not valid %s", encoding)
 }
 
-// unzstd decodes into room that is doubled until it fits: frames need not say
-// how long they are, and what they say is not believed.
+// unzstd decodes a frame that says how long it is in one piece, straight into
+// its place, and any other as a stream.
 func (c *call) unzstd(body []byte, limit int, code problem.Code) ([]byte, error) {
-	room := 0
-	next := min(limit, max(bodyStep, 4*len(body)))
 	var h zstd.Header
-	if h.Decode(body) == nil && h.HasFCS {
+	if h.Decode(body) != nil || h.WindowSize > maxZstdWindow {
+		return nil, badEncoding("zstd")
+	}
+	window := int(h.WindowSize)
+	if h.Skippable {
+		window = maxZstdWindow // the frame behind it has not been looked at
+	}
+	if h.HasFCS {
 		if h.FrameContentSize > uint64(limit) {
 			return nil, tooLarge(code, limit)
 		}
-		next = max(int(h.FrameContentSize), 1)
-	}
-	for {
-		if err := c.reserve(next - room); err != nil {
+		room := max(int(h.FrameContentSize), 1)
+		if err := c.reserve(room); err != nil {
 			return nil, err
 		}
-		room = next
 		c.arena = grown(c.arena[:0], room)
-		out, err := c.api.inflate.zstd.DecodeAll(body, c.arena[:0:room])
-		switch {
-		case err == nil:
+		if out, err := c.api.inflate.zstd.DecodeAll(body, c.arena[:0:room]); err == nil {
 			return out, nil
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return nil, badEncoding("zstd")
-		case room >= limit:
-			return nil, tooLarge(code, limit)
 		}
-		next = min(limit, 2*room)
+		// Several frames, or none that is valid: the stream decoder tells.
 	}
+	if err := c.reserve(window); err != nil {
+		return nil, err
+	}
+	r, err := zstd.NewReader(nil,
+		zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderConcurrency(1), zstd.WithDecodeBuffersBelow(0))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if err := r.Reset(bytes.NewReader(body)); err != nil {
+		return nil, badEncoding("zstd")
+	}
+	return c.inflateFrom(r, "zstd", limit, code)
 }
 
 func (c *call) gunzip(body []byte, limit int, code problem.Code) ([]byte, error) {
@@ -103,6 +112,11 @@ func (c *call) gunzip(body []byte, limit int, code problem.Code) ([]byte, error)
 	if err := r.Reset(bytes.NewReader(body)); err != nil {
 		return nil, badEncoding("gzip")
 	}
+	return c.inflateFrom(r, "gzip", limit, code)
+}
+
+// inflateFrom reads at most limit bytes into the arena, which grows as they come.
+func (c *call) inflateFrom(r io.Reader, encoding string, limit int, code problem.Code) ([]byte, error) {
 	room := 0
 	c.arena = c.arena[:0]
 	for {
@@ -122,7 +136,7 @@ func (c *call) gunzip(body []byte, limit int, code problem.Code) ([]byte, error)
 			return c.arena, nil
 		}
 		if err != nil && err != io.EOF {
-			return nil, badEncoding("gzip")
+			return nil, badEncoding(encoding)
 		}
 	}
 }

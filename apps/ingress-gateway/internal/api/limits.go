@@ -66,10 +66,6 @@ const (
 	detailsBudget  = 3 * time.Second // the broker itself stops at 2 s; this is the backstop
 	readBudget     = 10 * time.Second
 
-	// acceptBudget is the backstop of one WAL append: a disk that takes longer
-	// has failed, and the outcome is unknown.
-	acceptBudget = 30 * time.Second
-
 	// pooledBytes is the largest buffer kept for reuse: above it, memory that one
 	// large request needed would stay for ever.
 	pooledBytes = 1 << 20

@@ -113,7 +113,7 @@ func (m *shown) binary(r *batch.Record, t *topic.Topic, attrs []batch.Attr, hand
 	}
 	*r = batch.Record{
 		Key: m.body.Key, ContentType: m.body.ContentType, Attrs: attrs, Partition: int64(m.partition),
-		Payload: m.body.Payload, Offset: m.offset, CommittedMS: m.commitMS, ID: []byte(m.id),
+		Payload: m.body.Payload, Offset: m.offset, CommittedMS: m.commitMS, ID: viewBytes(m.id),
 	}
 	if m.lease != nil {
 		handle = appendReceipt(handle[:0], receiptOf(t, m.lease))

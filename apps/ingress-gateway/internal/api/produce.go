@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 
 	"github.com/narad-mq/narad/libs/client/batch"
@@ -67,11 +68,10 @@ func (c *call) produce() error {
 	return nil
 }
 
-// accept hands c.msgs to the WAL.
+// accept hands c.msgs to the WAL. There is no deadline: what is staged is waited
+// for, since giving up would not take it back.
 func (c *call) accept(t *topic.Topic) (string, error) {
-	ctx, cancel := c.within(acceptBudget)
-	defer cancel()
-	return c.api.deps.Producer.Accept(ctx, t, c.msgs)
+	return c.api.deps.Producer.Accept(context.Background(), t, c.msgs)
 }
 
 // none turns an empty key into no key.
@@ -116,11 +116,9 @@ func (c *call) storedContentType() ([]byte, error) {
 	return v, checkContentType(v, "Content-Type")
 }
 
-// resolve looks the topic up.
+// resolve looks the topic up: in memory nearly always, and bounded by the callee.
 func (c *call) resolve() (*topic.Topic, error) {
-	ctx, cancel := c.within(settleBudget)
-	defer cancel()
-	return c.api.deps.Topics.Resolve(ctx, c.topic)
+	return c.api.deps.Topics.Resolve(context.Background(), c.topic)
 }
 
 // pinned checks the partition and incarnation that a produce names.

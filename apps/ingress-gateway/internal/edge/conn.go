@@ -2,10 +2,12 @@ package edge
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
 )
@@ -24,6 +26,10 @@ type conn struct {
 	failed   bool  // a write failed
 	sent     int64 // bytes written since the exchange began
 	aborted  atomic.Bool
+
+	// linger asks Close to read on for a while first. It is set and cleared by
+	// the goroutine that serves; while it is set nobody but that one, or kill, closes.
+	linger atomic.Bool
 }
 
 var _ api.Client = (*conn)(nil)
@@ -65,12 +71,30 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close may be called by anyone and more than once.
+// Close may be called by anyone and more than once. When a body was answered
+// before its end it sends our end of the stream and throws away what the client
+// is still sending: a client that is busy sending would see a reset otherwise,
+// not the answer.
 func (c *conn) Close() error {
+	if c.linger.Swap(false) {
+		c.finish() // the answer is out: leases and memory need not wait for the rest
+		c.closeWrite()
+		if c.Conn.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
+			_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes) // any end of it is good
+		}
+	}
+	return c.kill()
+}
+
+// kill closes at once, whatever is still on the way.
+func (c *conn) kill() error {
 	err := c.Conn.Close()
 	c.once.Do(func() { c.closed(c) })
 	return err
 }
+
+// finish ends the exchange of a connection that ends.
+func (c *conn) finish() { c.x.end(!c.failed && c.sent >= int64(len(c.x.resp.Body))) }
 
 // abort lets nothing more be written: the connection ends without an answer.
 func (c *conn) abort() { c.aborted.Store(true) }

@@ -58,20 +58,14 @@ func (x *exchange) write(ctx *fasthttp.RequestCtx) {
 		h.SetContentType(r.ContentType)
 		ctx.Response.SetBodyRaw(r.Body) // not copied: it lives until Finish
 	}
-	h.SetCanonical(keyRequestID(), []byte(r.RequestID))
-	for _, kv := range [...]struct{ name, value string }{
-		{"Location", r.Location},
-		{"ETag", r.ETag},
-		{"Allow", r.Allow},
-		{"Retry-After", positive(r.RetryAfterS)},
-		{"Narad-Partitions-Unavailable", positive(r.Unavailable)},
-	} {
-		if kv.value != "" {
-			h.SetCanonical([]byte(kv.name), []byte(kv.value))
-		}
-	}
+	h.Set("Narad-Request-Id", r.RequestID)
+	setUnlessEmpty(h, "Location", r.Location)
+	setUnlessEmpty(h, "ETag", r.ETag)
+	setUnlessEmpty(h, "Allow", r.Allow)
+	setUnlessEmpty(h, "Retry-After", positive(r.RetryAfterS))
+	setUnlessEmpty(h, "Narad-Partitions-Unavailable", positive(r.Unavailable))
 	if r.NoStore {
-		h.SetCanonical(keyCacheControl(), valueNoStore())
+		h.Set("Cache-Control", "no-store")
 	}
 	if r.Close {
 		ctx.SetConnectionClose()
@@ -83,9 +77,11 @@ func (x *exchange) write(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-func keyRequestID() []byte    { return []byte("Narad-Request-Id") }
-func keyCacheControl() []byte { return []byte("Cache-Control") }
-func valueNoStore() []byte    { return []byte("no-store") }
+func setUnlessEmpty(h *fasthttp.ResponseHeader, name, value string) {
+	if value != "" {
+		h.Set(name, value)
+	}
+}
 
 func positive(n int) string {
 	if n <= 0 {

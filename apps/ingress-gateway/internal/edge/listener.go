@@ -16,9 +16,10 @@ const acceptBackoff = 50 * time.Millisecond
 // alone would stop serving at the first EMFILE.
 type listener struct {
 	net.Listener
-	places chan struct{}
-	done   chan struct{}
-	once   sync.Once
+	places   chan struct{}
+	done     chan struct{}
+	once     sync.Once
+	closeErr error // of the first Close
 
 	mu    sync.Mutex // guards conns
 	conns map[*conn]struct{}
@@ -77,10 +78,13 @@ func (l *listener) remove(c *conn) {
 	<-l.places
 }
 
-// Close stops accepting. Connections stay.
+// Close stops accepting; it may be called again. Connections stay.
 func (l *listener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return l.Listener.Close()
+	l.once.Do(func() {
+		close(l.done)
+		l.closeErr = l.Listener.Close()
+	})
+	return l.closeErr
 }
 
 // closeConns ends every connection that is still open.
@@ -92,7 +96,7 @@ func (l *listener) closeConns() {
 	}
 	l.mu.Unlock()
 	for _, c := range all {
-		_ = c.Close() // the peer sees the end; there is nobody to report an error to
+		_ = c.kill() // the peer sees the end; there is nobody to report an error to
 	}
 }
 

@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -129,9 +128,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if errors.Is(lnErr, net.ErrClosed) {
-		return nil
-	}
 	return lnErr
 }
 
@@ -162,9 +158,10 @@ func connState(nc net.Conn, state fasthttp.ConnState) {
 	}
 	switch state {
 	case fasthttp.StateIdle:
+		c.linger.Store(false)
 		c.x.end(!c.failed)
-	case fasthttp.StateClosed, fasthttp.StateHijacked:
-		c.x.end(!c.failed && c.sent >= int64(len(c.x.resp.Body)))
+	case fasthttp.StateClosed:
+		c.finish()
 	}
 }
 
@@ -189,10 +186,11 @@ func (s *Server) run(ctx *fasthttp.RequestCtx, dry bool) bool {
 		x.end(true)
 		return false
 	}
-	// In a dry run nothing of the body was read, and the client may send it all the same.
-	if unread := !x.body.done(); unread && (dry || x.resp.Close || !x.body.drainable()) {
+	// What is left of the body is read by the server if that is little, else after
+	// the answer, before the connection ends.
+	c.linger.Store(!x.body.done())
+	if !x.body.drainable() {
 		x.resp.Close = true
-		ctx.Hijack(linger)
 	}
 	x.write(ctx)
 	return true
@@ -217,18 +215,6 @@ func tooLong(h *fasthttp.RequestHeader) *problem.Problem {
 	return nil
 }
 
-// linger reads on for a while after the answer, with our side closed.
-func linger(nc net.Conn) {
-	if h, ok := nc.(interface{ UnsafeConn() net.Conn }); ok {
-		if c, ok := h.UnsafeConn().(*conn); ok {
-			c.closeWrite()
-		}
-	}
-	if nc.SetReadDeadline(time.Now().Add(lingerTimeout)) == nil {
-		_, _ = io.CopyN(io.Discard, nc, lingerBytes) // any end of it is good
-	}
-}
-
 // malformed answers what is no request, or ends the connection without an answer
 // when nothing came in time.
 func (s *Server) malformed(ctx *fasthttp.RequestCtx, err error) {
@@ -245,6 +231,7 @@ func (s *Server) malformed(ctx *fasthttp.RequestCtx, err error) {
 	x.end(true)
 	s.handler.Refuse(&x.resp, p)
 	x.open = true
+	c.linger.Store(true)
 	c.sent, c.failed = 0, false
 	ctx.Response.Reset()
 	x.write(ctx)
