@@ -405,3 +405,59 @@ func TestFollowersLearnOfAChangeAtOnce(t *testing.T) {
 		waitApplied(t, index, hosts...)
 	}
 }
+
+// A node that closes while many calls are under way answers each one and leaves
+// no goroutine behind (TestMain looks), with a majority and without one.
+func TestCloseAnswersEveryCall(t *testing.T) {
+	for _, majority := range []bool{true, false} {
+		hosts := trio(t)
+		leader := leaderOf(t, hosts...)
+		if !majority {
+			for _, h := range hosts {
+				if h != leader {
+					h.stop()
+				}
+			}
+		}
+		answers := make(chan error, 200)
+		for i := range cap(answers) {
+			go func(n *Node) {
+				_, _, err := n.Apply(context.Background(), createTopic(fmt.Sprint("t", i), topic.Incarnation(i+1), "s1"))
+				answers <- err
+			}(leader.Node)
+		}
+		poll(t, "calls to be under way", func() bool { return leader.calls.pending() > 0 || len(answers) > 0 })
+		leader.stop()
+		done := within(t).Done()
+		for range cap(answers) {
+			select {
+			case err := <-answers:
+				if err != nil && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrOutcomeUnknown) {
+					t.Errorf("answer %v", err)
+				}
+			case <-done:
+				t.Fatal("a call hangs")
+			}
+		}
+		for _, h := range hosts {
+			h.stop()
+		}
+	}
+}
+
+// Past the bound a call is refused at once.
+func TestPendingCallsAreBounded(t *testing.T) {
+	c := calls{empty: make(chan struct{})}
+	for range MaxPendingCalls {
+		if !c.begin() {
+			t.Fatal("refused below the bound")
+		}
+	}
+	if c.begin() {
+		t.Fatal("taken above the bound")
+	}
+	c.end()
+	if !c.begin() {
+		t.Fatal("refused after one ended")
+	}
+}

@@ -20,14 +20,15 @@ const (
 	// HeartbeatFailureMemory is how long a failed heartbeat counts against a
 	// server unless a later one succeeds.
 	HeartbeatFailureMemory = 12 * time.Second
-	// MaxPendingApplies bounds the entries that wait for Raft on this node: past
-	// it a stalled disk costs refusals, not memory.
-	MaxPendingApplies = 1024
+	// MaxPendingCalls bounds the entries, barriers and changes that wait for Raft
+	// on this node: past it a stalled disk costs refusals, not memory.
+	MaxPendingCalls = 1024
 
 	maxTransportPool = 3   // connections kept per peer: replication, heartbeat, one more
 	logCacheEntries  = 512 // newest log entries kept in memory for followers
 	keptSnapshots    = 2   // the newest, and one to fall back to
 	latchPoll        = 20 * time.Millisecond
+	closeDrain       = 2 * time.Second // longer than a leader without a majority takes to give up
 )
 
 // Timing holds what tests shorten. The zero value of a field means its default.

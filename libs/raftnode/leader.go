@@ -21,15 +21,13 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 		return 0, nil, err
 	}
 	if err := n.usable(ctx); err != nil {
-		return 0, nil, err
+		return 0, nil, fmt.Errorf("apply entry of type %d: %w", e.EntryType(), err)
 	}
-	select {
-	case n.slots <- struct{}{}:
-	default:
+	if !n.calls.begin() {
 		return 0, nil, fmt.Errorf("apply entry of type %d: %w", e.EntryType(), ErrBusy)
 	}
 	f := n.raft.Apply(raw, queueTime(ctx))
-	err = n.wait(ctx, f, func() { <-n.slots })
+	err = n.wait(ctx, f)
 	if err != nil {
 		return 0, nil, fmt.Errorf("apply entry of type %d: %w", e.EntryType(), classify(err))
 	}
@@ -50,7 +48,7 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 // another node, so a barrier follows it, unless other entries do so anyway.
 // Nobody waits for the barrier.
 func (n *Node) spreadCommit() {
-	if len(n.slots) == 0 {
+	if n.calls.pending() == 0 {
 		n.raft.Barrier(time.Millisecond)
 	}
 }
@@ -77,15 +75,13 @@ func queueTime(ctx context.Context) time.Duration {
 	return BarrierTimeout
 }
 
-// wait waits for a future no longer than ctx. done runs when Raft has answered,
-// however late: Raft answers each one, at the latest when it shuts down.
-func (n *Node) wait(ctx context.Context, f raft.Future, done func()) error {
+// wait waits for the future of a call that has begun, no longer than ctx. The
+// call ends when Raft has answered, however late.
+func (n *Node) wait(ctx context.Context, f raft.Future) error {
 	answer := make(chan error, 1)
 	go func() {
 		err := f.Error()
-		if done != nil {
-			done()
-		}
+		n.calls.end()
 		answer <- err
 	}()
 	select {
@@ -107,7 +103,10 @@ func (n *Node) Barrier(ctx context.Context) error {
 	if err := n.usable(ctx); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
-	if err := n.wait(ctx, n.raft.Barrier(queueTime(ctx)), nil); err != nil {
+	if !n.calls.begin() {
+		return fmt.Errorf("barrier: %w", ErrBusy)
+	}
+	if err := n.wait(ctx, n.raft.Barrier(queueTime(ctx))); err != nil {
 		return fmt.Errorf("barrier: %w", classify(err))
 	}
 	return nil
@@ -119,7 +118,10 @@ func (n *Node) TransferLeadership(ctx context.Context) error {
 	if err := n.usable(ctx); err != nil {
 		return fmt.Errorf("transfer leadership: %w", err)
 	}
-	if err := n.wait(ctx, n.raft.LeadershipTransfer(), nil); err != nil {
+	if !n.calls.begin() {
+		return fmt.Errorf("transfer leadership: %w", ErrBusy)
+	}
+	if err := n.wait(ctx, n.raft.LeadershipTransfer()); err != nil {
 		return fmt.Errorf("transfer leadership: %w", classify(err))
 	}
 	return nil

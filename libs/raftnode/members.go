@@ -102,8 +102,11 @@ func (n *Node) change(ctx context.Context, what, id string, prevIndex uint64, do
 	if err := n.usable(ctx); err != nil {
 		return 0, fmt.Errorf("%s %s: %w", what, id, err)
 	}
+	if !n.calls.begin() {
+		return 0, fmt.Errorf("%s %s: %w", what, id, ErrBusy)
+	}
 	f := do(queueTime(ctx))
-	if err := n.wait(ctx, f, nil); err != nil {
+	if err := n.wait(ctx, f); err != nil {
 		if strings.Contains(err.Error(), "configuration changed since") {
 			return 0, fmt.Errorf("%s %s: %w", what, id, ErrConflict)
 		}

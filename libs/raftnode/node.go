@@ -21,7 +21,7 @@ type Node struct {
 	replica *replica
 	trans   *transport
 	raft    *raft.Raft
-	slots   chan struct{} // one per entry that waits for Raft
+	calls   calls // to Raft, that it has not answered yet
 	lead    *leadership
 
 	stopWatch context.CancelFunc
@@ -53,8 +53,8 @@ func open(cfg Config, h hooks) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: cfg, slots: make(chan struct{}, MaxPendingApplies),
-		failed: make(chan struct{}), closed: make(chan struct{}), lead: newLeadership(),
+		cfg: cfg, lead: newLeadership(), calls: calls{empty: make(chan struct{})},
+		failed: make(chan struct{}), closed: make(chan struct{}),
 	}
 	s, err := openStores(&n.cfg, n.fail)
 	if err != nil {
@@ -178,12 +178,14 @@ func (n *Node) Snapshot() error {
 	return nil
 }
 
-// Close stops Raft and closes the files. It hands no leadership over: call
+// Close ends leaderships, lets calls under way have their answers for at most
+// closeDrain, stops Raft and closes the files. It hands no leadership over: call
 // TransferLeadership first for that. It may be called again.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
-		close(n.closed)
 		n.stopWatch()
+		n.calls.drain()
+		close(n.closed)
 		stopped := n.raft.Shutdown()
 		// Before waiting: calls to a silent peer would hold Raft up to the transport timeout.
 		closed := n.trans.Close()
