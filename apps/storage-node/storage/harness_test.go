@@ -304,3 +304,6 @@ func onePartition() topic.Config {
 }
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
+// pass lets time go by in a bubble of fake time.
+func pass(d time.Duration) { <-time.After(d) }

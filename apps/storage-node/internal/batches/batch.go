@@ -11,7 +11,6 @@ package batches
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/topic"
@@ -54,13 +53,14 @@ func (b *Batch) MessageID(off int64) string {
 // size is what the batch costs in memory, in bytes.
 func (b *Batch) size() int { return 160 + len(b.data) + 12*len(b.ends) }
 
-// decoders hold compressor state of some megabytes each; a pool lets go of it.
-var decoders = sync.Pool{New: func() any { return new(record.Decoder) }}
-
-// Decode decodes one placed and verified batch. It keeps nothing of raw.
-func Decode(raw []byte) (*Batch, error) {
-	d, _ := decoders.Get().(*record.Decoder)
-	defer decoders.Put(d)
+// Decode decodes one placed and verified batch. It keeps nothing of raw, and
+// does not put the batch into the cache.
+func (c *Cache) Decode(raw []byte) (*Batch, error) {
+	d, ok := c.decoders.Get().(*record.Decoder)
+	if !ok {
+		d = new(record.Decoder)
+	}
+	defer c.decoders.Put(d)
 	if err := d.Reset(raw); err != nil {
 		return nil, fmt.Errorf("decode batch: %w", err)
 	}

@@ -15,6 +15,9 @@ const shards = 16
 // Safe for concurrent use.
 type Cache struct {
 	shards [shards]shard
+	// decoders holds *record.Decoder: each keeps some megabytes once it has
+	// decompressed, so that a pool lets go of them.
+	decoders sync.Pool
 }
 
 type shard struct {

@@ -54,7 +54,7 @@ type Node struct {
 	view    metastate.View
 	log     *slog.Logger
 	metrics *metrics.Set
-	shared  partition.Shared
+	shared  *partition.Shared
 	waker   *wake.Waker
 	sched   *queue.Scheduler
 	flusher *queue.Flusher
@@ -89,7 +89,7 @@ func New(cfg Config) (*Node, error) {
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
 	n.sched = queue.NewScheduler(func() int64 { return cfg.Now().UnixMilli() })
 	n.flusher = queue.NewFlusher(n.positionFailed)
-	n.shared = partition.Shared{
+	n.shared = &partition.Shared{
 		FS: cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
 		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
 		Failed: n.failed, LogOptions: cfg.LogOptions,

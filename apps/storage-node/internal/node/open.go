@@ -164,7 +164,7 @@ func (n *Node) openPartition(ctx context.Context, ref topic.Ref, a *topic.Assign
 		return nil, fmt.Errorf("open the directory of %s: %w", ref, err)
 	}
 	replica, _ := a.ReplicaOn(n.self)
-	return partition.Open(&n.shared, ref, topicdir.PartitionDir(dir, ref.Partition), replica)
+	return partition.Open(n.shared, ref, topicdir.PartitionDir(dir, ref.Partition), replica)
 }
 
 // drop ends a partition whose life is over: in memory only.

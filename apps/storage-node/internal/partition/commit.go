@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
@@ -79,9 +78,6 @@ func (p *Partition) admitLocked(in *Incoming) error {
 	return nil
 }
 
-// codecs are for the rare batch of which the partition has a part.
-var codecs = sync.Pool{New: func() any { return new(codec) }}
-
 type codec struct {
 	dec record.Decoder
 	bld record.Builder
@@ -97,8 +93,11 @@ func (p *Partition) dropKnown(in *Incoming) (rest []byte, dropped int, err error
 	if have.Less(in.Header.First()) {
 		return in.Batch, 0, nil
 	}
-	c, _ := codecs.Get().(*codec)
-	defer codecs.Put(c)
+	c, ok := p.s.codecs.Get().(*codec)
+	if !ok {
+		c = new(codec)
+	}
+	defer p.s.codecs.Put(c)
 	rest, dropped, err = record.DropUntil(in.Batch, have, &c.dec, &c.bld, record.CodecZstd)
 	if err != nil || rest == nil {
 		return nil, dropped, err

@@ -40,6 +40,10 @@ type Shared struct {
 	Failed func(error)
 	// LogOptions are for every log; OnDamage is set by the partition.
 	LogOptions partlog.Options
+
+	ids     atomic.Uint64 // numbers the objects for the cache
+	codecs  sync.Pool     // of *codec, for the rare batch of which a partition has a part
+	buffers sync.Pool     // of *[]byte, readAhead long: what is decoded is copied out of them
 }
 
 // Partition is one opened partition of one life of a topic. Safe for concurrent
@@ -72,17 +76,13 @@ type Partition struct {
 // round is one fsync and those who wait for it.
 type round struct{ done chan struct{} }
 
-// lastID numbers the objects for the cache. It is no state that anything
-// depends on: ids only have to differ.
-var lastID atomic.Uint64
-
 // Open opens the partition in dir, which is made when it is missing. It serves
 // nothing before Lead.
 func Open(s *Shared, ref topic.Ref, dir string, want topic.Replica) (*Partition, error) {
 	if err := makeDir(s.FS, dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
-	p := &Partition{s: s, ref: ref, id: lastID.Add(1)}
+	p := &Partition{s: s, ref: ref, id: s.ids.Add(1)}
 	opt := s.LogOptions
 	opt.OnDamage = p.damaged
 	log, err := partlog.Open(s.FS, dir, opt)

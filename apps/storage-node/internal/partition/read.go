@@ -3,7 +3,6 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
@@ -19,17 +18,18 @@ const readAhead = 256 << 10
 
 var errLostOffsets = errors.New("no intact batch holds these offsets")
 
-// readBuffers are shared, because what is decoded is copied out of them.
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, readAhead); return &b }}
-
 // Batch implements queue.Source.
 func (p *Partition) Batch(off int64) (*batches.Batch, error) {
 	if b := p.s.Cache.Get(p.id, off); b != nil {
 		return b, nil
 	}
 	p.used.Store(true)
-	buf, _ := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buf)
+	buf, ok := p.s.buffers.Get().(*[]byte)
+	if !ok {
+		b := make([]byte, readAhead)
+		buf = &b
+	}
+	defer p.s.buffers.Put(buf)
 	chunk, err := p.log.Read(off, p.hwm.Load(), readAhead, *buf)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (p *Partition) decode(chunk partlog.Chunk) (first *batches.Batch, err error
 		if err != nil {
 			return first, fmt.Errorf("decode %s: %w", p.ref, err)
 		}
-		b, err := batches.Decode(rest[:h.Size()])
+		b, err := p.s.Cache.Decode(rest[:h.Size()])
 		if err != nil && first == nil {
 			// Its checksum holds and its content does not: no other try will help.
 			return nil, &queue.Unreadable{Next: h.EndOffset(), Err: err}
