@@ -34,23 +34,27 @@ type call struct {
 }
 
 // want notes that a life wants something of this node. It is asked at once, or
-// with the next call when enough are under way.
-func (n *node) want(l *life) {
+// with the next call when enough are under way; then the answer is false.
+func (n *node) want(l *life) (now bool) {
+	if n.r.ctx.Err() != nil {
+		return true
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listed[l] {
-		return
+	if !n.listed[l] {
+		if n.listed == nil {
+			n.listed = map[*life]bool{}
+		}
+		n.listed[l] = true
+		n.wants = append(n.wants, l)
 	}
-	if n.listed == nil {
-		n.listed = map[*life]bool{}
+	if n.calls >= claimsPerNode {
+		return false
 	}
-	n.listed[l] = true
-	n.wants = append(n.wants, l)
-	if n.calls < claimsPerNode {
-		n.calls++
-		n.r.work.Add(1)
-		go n.claim()
-	}
+	n.calls++
+	n.r.work.Add(1)
+	go n.claim()
+	return true
 }
 
 // take gives the lives that want something now; none ends the caller's turn.

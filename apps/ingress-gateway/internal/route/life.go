@@ -303,6 +303,7 @@ func (l *life) retryDown() {
 // ends those who do not wait when there is nothing left to ask.
 func (l *life) pump() {
 	var ask []string
+	free := 0
 	l.mu.Lock()
 	for _, ln := range l.lanes {
 		if ln.free == 0 {
@@ -319,11 +320,19 @@ func (l *life) pump() {
 		if !found {
 			l.endZeroLocked(ln)
 		}
+		free += ln.free
 	}
 	l.armRetryLocked()
 	l.mu.Unlock()
 	for _, id := range ask {
-		l.r.node(id).want(l)
+		// No more nodes than takers: the rest is asked when these have answered. A
+		// node whose calls are all under way does not count: it may hang.
+		if l.r.node(id).want(l) {
+			free--
+		}
+		if free <= 0 {
+			return
+		}
 	}
 }
 
@@ -360,7 +369,6 @@ type asked struct {
 func (l *life) claims(node string, c *call) (out []asked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.turn++
 	for _, ln := range l.lanes {
 		if ln.free == 0 {
 			continue
@@ -396,6 +404,7 @@ func (l *life) claims(node string, c *call) (out []asked) {
 			})
 		}
 		out = append(out, a)
+		l.turn++
 	}
 	return out
 }

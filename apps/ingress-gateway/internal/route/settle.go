@@ -147,6 +147,12 @@ func (r *Router) Release(t *topic.Topic, ds []nodeapi.Delivery) {
 
 // enqueue adds a job to what the next call carries.
 func (n *node) enqueue(j *settleJob) {
+	if n.r.ctx.Err() != nil {
+		if j.err = (&rpc.TransportError{Op: "settle", Node: n.id, Err: context.Canceled}); j.done != nil {
+			close(j.done)
+		}
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	q := &n.settle
