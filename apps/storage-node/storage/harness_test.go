@@ -103,7 +103,7 @@ func (c *cluster) start() *process {
 	}
 	role, err := storage.New(storage.Config{NodeID: nodeID, DiskID: diskID, DataDir: c.dir, SegmentBytes: c.segment}, storage.Deps{
 		View: c.meta, FS: c.fs, Registry: p.reg,
-		Confirm: func(context.Context, topic.Incarnation) (metaapi.Verdict, error) { c.asked++; return c.verdict, nil },
+		Confirm:  func(context.Context, topic.Incarnation) (metaapi.Verdict, error) { c.asked++; return c.verdict, nil },
 		Gateways: func(id string) (gatewayapi.Gateway, error) { return &gateway{p, id}, nil },
 	})
 	if err != nil {

@@ -3,12 +3,16 @@ package node
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
+	"syscall"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/topicdir"
 )
 
@@ -40,21 +44,99 @@ func (n *Node) Inventory(ctx context.Context, req *nodeapi.InventoryRequest) (*n
 	files, partitions := maxMeasured, 0
 	for i, e := range list {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("read the inventory of %s: %w", n.self, err)
 		}
-		entry := inventoryEntry(e)
-		entry.Unreadable = unreadable[e.Key()]
-		if err := n.lookInto(e.Key(), &entry, &files); err != nil {
+		entry := entryOf(e)
+		if err := n.lookInto(e, &entry, &files); err != nil {
 			noted(e, err)
-			entry.Unreadable = true
 		}
+		entry.Unreadable = unreadable[e.Key()]
 		res.Entries = append(res.Entries, entry)
 		partitions += len(entry.Partitions)
-		more = more || partitions >= nodeapi.MaxInventoryPartitions-maxPartitions && i+1 < len(list)
-		if more && (i+1 == len(list) || partitions >= nodeapi.MaxInventoryPartitions-maxPartitions) {
+		last := i+1 == len(list)
+		if last && more || !last && partitions > nodeapi.MaxInventoryPartitions-topic.MaxPartitions {
 			res.Next = base64.RawURLEncoding.EncodeToString([]byte(e.Key()))
 			break
 		}
 	}
 	return res, nil
+}
+
+func entryOf(e topicdir.Entry) nodeapi.InventoryEntry {
+	kind := nodeapi.InventoryForeign
+	switch e.Kind {
+	case topicdir.Serving:
+		kind = nodeapi.InventoryServing
+	case topicdir.SetAside:
+		kind = nodeapi.InventoryQuarantine
+	case topicdir.Superseded:
+		kind = nodeapi.InventorySuperseded
+	case topicdir.Staged:
+		kind = nodeapi.InventoryStaging
+	case topicdir.Foreign:
+	}
+	return nodeapi.InventoryEntry{
+		Kind: kind, Name: printable(e.Key()), Topic: printable(e.Topic), Incarnation: e.Marker, Partitions: []int32{}, Bytes: -1,
+	}
+}
+
+// printable keeps a foreign name within what JSON can carry.
+func printable(name string) string { return strings.ToValidUTF8(name, "\ufffd") }
+
+// lookInto finds the partition copies in a directory and sizes their files,
+// while files lasts. What has gone meanwhile is not missed.
+func (n *Node) lookInto(e topicdir.Entry, entry *nodeapi.InventoryEntry, files *int) error {
+	if e.Kind == topicdir.Foreign {
+		return nil // whatever it is, it is not read
+	}
+	dir := path.Join(n.cfg.DataDir, e.Key())
+	in, err := n.cfg.FS.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", dir, err)
+	}
+	total := int64(0)
+	for _, d := range in {
+		p, ok := topicdir.ParsePartition(d.Name())
+		if !ok || len(entry.Partitions) == topic.MaxPartitions {
+			continue
+		}
+		entry.Partitions = append(entry.Partitions, p)
+		bytes, err := n.sizeOf(path.Join(dir, d.Name()), files)
+		if err != nil {
+			return err
+		}
+		total += bytes
+	}
+	if *files >= 0 {
+		entry.Bytes = total
+	}
+	return nil
+}
+
+// sizeOf adds up the files of one partition copy.
+func (n *Node) sizeOf(dir string, files *int) (total int64, err error) {
+	if *files < 0 {
+		return 0, nil
+	}
+	in, err := n.cfg.FS.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return 0, fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, f := range in {
+		if *files--; *files < 0 {
+			return 0, nil
+		}
+		info, err := f.Info()
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // retention took it
+		case err != nil:
+			return 0, fmt.Errorf("look at %s in %s: %w", f.Name(), dir, err)
+		default:
+			total += info.Size()
+		}
+	}
+	return total, nil
 }

@@ -1,0 +1,139 @@
+// Package daemon is the storage-node process: the role of package storage as a
+// member of a cluster.
+//
+//	New:   member (data directory, raft non-voter, RPC port) ──> role, added to the RPC server
+//	Run:   1 member (RPC, join, registration, heartbeats)   2 role
+//	stop:  role's loops first, while RPC still answers and acks still count; then
+//	       RPC; Close then saves every position and gives the directory back
+//
+// Invariant: nothing is saved for the last time before the last request has
+// ended. It decides nothing itself; the end-to-end tests run it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/apps/storage-node/storage"
+	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+// Daemon is one storage-node process.
+type Daemon struct {
+	log    *slog.Logger
+	member *member.Member
+	role   *storage.Role
+}
+
+// Configure turns the settings of the program into a member's, or says which
+// setting refuses to start (proc.ErrUsage).
+func Configure(common proc.Common) (member.Config, error) {
+	if len(common.Join) == 0 {
+		return member.Config{}, proc.Usagef("give --join: a storage node never forms a cluster")
+	}
+	return member.FromCommon(common, topic.RoleStorage), nil
+}
+
+// New opens and recovers; it starts nothing but Raft.
+func New(cfg member.Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon, error) {
+	fs := vfs.OS()
+	m, err := member.Open(cfg, member.Deps{
+		Log: log, Registry: registry,
+		Load: func() (int64, int) { return 0, usedPercent(fs, cfg.DataDir) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	role, err := storage.New(
+		storage.Config{NodeID: cfg.NodeID, DiskID: m.DiskID(), DataDir: cfg.DataDir},
+		storage.Deps{
+			View: m.View(), Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
+		})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	nodeapi.Serve(m.Server(), role.Node())
+	return &Daemon{log: log, member: m, role: role}, nil
+}
+
+// usedPercent is the use of the data disk, for display; 0 when it cannot be told.
+func usedPercent(fs vfs.FS, dir string) int {
+	total, free, err := fs.Usage(dir)
+	if err != nil || total == 0 {
+		return 0
+	}
+	return int(100 - free*100/total)
+}
+
+// confirm asks the Raft leader about one incarnation. Anything but an answer is
+// an error, and no verdict.
+func confirm(m *member.Member) func(context.Context, topic.Incarnation) (metaapi.Verdict, error) {
+	return func(ctx context.Context, id topic.Incarnation) (metaapi.Verdict, error) {
+		res, err := m.Leader().Confirm(ctx, &metaapi.ConfirmRequest{Questions: []metaapi.Question{{Kind: "incarnation", ID: id}}})
+		if err != nil {
+			return metaapi.VerdictUnknown, fmt.Errorf("confirm incarnation %s: %w", id, err)
+		}
+		if len(res.Verdicts) != 1 {
+			return metaapi.VerdictUnknown, fmt.Errorf("confirm incarnation %s: %d verdicts", id, len(res.Verdicts))
+		}
+		return res.Verdicts[0], nil
+	}
+}
+
+// gateways finds the client of a gateway by its member record.
+func gateways(m *member.Member) func(string) (gatewayapi.Gateway, error) {
+	return func(id string) (gatewayapi.Gateway, error) {
+		rec := m.View().Members().ByID[id]
+		if rec == nil || rec.Role != topic.RoleGateway {
+			return nil, fmt.Errorf("wake %s: it is no gateway of record", id)
+		}
+		return gatewayapi.NewClient(m.Client().Peer(id, rec.RPCAddr)), nil
+	}
+}
+
+// Run does the work until ctx ends, and returns nil after an ordered stop, else
+// the first cause.
+func (d *Daemon) Run(ctx context.Context) error {
+	var g proc.Group
+	g.Add("member", d.member.Run)
+	g.Add("storage", func(ctx context.Context) error {
+		err := d.role.Run(ctx)
+		d.member.Stopping()
+		return err
+	})
+	return g.Run(ctx, d.log)
+}
+
+// Close saves what partitions hold, ends Raft and gives the data directory back.
+func (d *Daemon) Close() error {
+	begin := time.Now()
+	if err := errors.Join(d.role.Close(), d.member.Close()); err != nil {
+		return fmt.Errorf("close storage node: %w", err)
+	}
+	d.log.Info("storage node closed", "took", time.Since(begin))
+	return nil
+}
+
+// Source is what the node shows on its operator port.
+func (d *Daemon) Source() *ops.Source {
+	return &ops.Source{
+		Ready: func() (reasons, degraded []ops.Reason) {
+			if err := d.role.Degraded(); err != nil {
+				degraded = append(degraded, ops.Reason{Code: ops.ReasonDiskFull, Detail: err.Error()})
+			}
+			return d.member.Ready(), degraded
+		},
+	}
+}
