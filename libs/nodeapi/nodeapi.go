@@ -36,6 +36,9 @@ type Node interface {
 	Read(ctx context.Context, req *ReadRequest) (*ReadResult, error)
 	// Details reports partitions as their leader sees them.
 	Details(ctx context.Context, req *DetailsRequest) (*DetailsResult, error)
+	// Inventory lists what lies in the node's topic directories, in pages. It
+	// reads the disk and judges nothing, so it answers before the node is ready.
+	Inventory(ctx context.Context, req *InventoryRequest) (*InventoryResult, error)
 }
 
 // Target names a partition as the caller believes it to be.

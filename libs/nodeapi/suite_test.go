@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"reflect"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -54,6 +55,10 @@ func (f *fake) Details(_ context.Context, r *DetailsRequest) (*DetailsResult, er
 	return answer(f, r, detailsResult)
 }
 
+func (f *fake) Inventory(_ context.Context, r *InventoryRequest) (*InventoryResult, error) {
+	return answer(f, r, inventoryResult)
+}
+
 // The samples: every field set, and the edges of counts and numbers.
 var (
 	target        = Target{Ref: topic.Ref{Topic: "orders", Incarnation: 0x3f9a17c4e2b08d51, Partition: 3}, DiskID: 0x0102030405060708, Epoch: 9}
@@ -96,6 +101,11 @@ var (
 	detailsResult  = &DetailsResult{Partitions: []PartitionDetails{
 		{Partition: 2, Epoch: 9, ConfigVersion: 1, HighWatermark: 4, Replicas: []ReplicaDetails{{ID: "s1", InSync: true}}},
 	}}
+	inventoryRequest = &InventoryRequest{After: "dG9waWNzL2E", Limit: 1000}
+	inventoryResult  = &InventoryResult{Next: "dG9waWNzL28", Entries: []InventoryEntry{
+		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51, []int32{0, 1023}, 1 << 40, false},
+		{InventoryQuarantine, "topics/orders.stale-0000000000000000", "orders", 0, []int32{}, -1, true},
+	}}
 )
 
 // TestContract runs one suite over the memory and the wire.
@@ -136,6 +146,8 @@ func suite(t *testing.T, f *fake, n Node) {
 		"settle":  {func() (any, error) { return n.Settle(ctx, settleRequest) }, settleRequest, settleResult},
 		"read":    {func() (any, error) { return n.Read(ctx, readRequest) }, readRequest, readResult},
 		"details": {func() (any, error) { return n.Details(ctx, detailsRequest) }, detailsRequest, detailsResult},
+
+		"inventory": {func() (any, error) { return n.Inventory(ctx, inventoryRequest) }, inventoryRequest, inventoryResult},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.err = nil
@@ -163,5 +175,26 @@ func TestSettleAnswersEveryOperation(t *testing.T) {
 	_, err = onWire(t, f).Settle(t.Context(), &SettleRequest{Ops: make([]SettleOp, MaxSettleOps+1)})
 	if !errors.As(err, &te) || te.Sent {
 		t.Errorf("too many operations were sent: %v", err)
+	}
+}
+
+// The largest page that the bounds allow fits into a reply, whatever the names are.
+func TestLargestInventoryPageFits(t *testing.T) {
+	page := &InventoryResult{Next: strings.Repeat("n", MaxInventoryToken), Entries: make([]InventoryEntry, MaxInventoryEntries)}
+	name := strings.Repeat("\x01", 255) // six bytes each in JSON; a topic of ours has at most 200 plain ones
+	each := MaxInventoryPartitions / MaxInventoryEntries
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		*e = InventoryEntry{Kind: InventorySuperseded, Name: "topics/" + name, Topic: strings.Repeat("t", 200), Bytes: 1 << 62}
+		for p := range each {
+			e.Partitions = append(e.Partitions, 1<<31-1-int32(p))
+		}
+	}
+	old := inventoryResult
+	inventoryResult = page
+	defer func() { inventoryResult = old }()
+	got, err := onWire(t, &fake{}).Inventory(t.Context(), &InventoryRequest{})
+	if err != nil || len(got.Entries) != MaxInventoryEntries {
+		t.Error(err)
 	}
 }

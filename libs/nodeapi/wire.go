@@ -16,6 +16,8 @@ const (
 	maxAnswerBody   = MaxAnswerBytes + 17<<20 + 3<<20
 	maxSmallReply   = 64 << 10
 	maxDetailsReply = 4 << 20
+
+	maxInventoryReply = 4 << 20
 )
 
 // The operations of a storage node.
@@ -25,6 +27,8 @@ var (
 	methodSettle  = rpc.Method{Name: "settle", Class: rpc.ClassAck, MaxRequest: maxRequestBody, MaxReply: maxSmallReply}
 	methodRead    = rpc.Method{Name: "read", Class: rpc.ClassConsume, MaxRequest: maxSmallReply, MaxReply: maxAnswerBody}
 	methodDetails = rpc.Method{Name: "details", Class: rpc.ClassControl, MaxRequest: maxSmallReply, MaxReply: maxDetailsReply}
+
+	methodInventory = rpc.Method{Name: "inventory", Class: rpc.ClassControl, MaxRequest: maxSmallReply, MaxReply: maxInventoryReply}
 )
 
 // Serve registers the operations of n. Call it before the server serves. The
@@ -36,6 +40,7 @@ func Serve(s *rpc.Server, n Node) {
 	binaryOp(s, methodSettle, decodeSettleRequest, n.Settle, appendSettleResult)
 	binaryOp(s, methodRead, decodeReadRequest, n.Read, appendReadResult)
 	rpc.HandleJSON(s, methodDetails, n.Details)
+	rpc.HandleJSON(s, methodInventory, n.Inventory)
 }
 
 func binaryOp[Req, Res any](s *rpc.Server, m rpc.Method, decode func([]byte) (*Req, error),
@@ -116,6 +121,11 @@ func (c *Client) Read(ctx context.Context, req *ReadRequest) (*ReadResult, error
 // Details implements Node.
 func (c *Client) Details(ctx context.Context, req *DetailsRequest) (*DetailsResult, error) {
 	return rpc.CallJSON[DetailsResult](ctx, c.peer, methodDetails, req)
+}
+
+// Inventory implements Node.
+func (c *Client) Inventory(ctx context.Context, req *InventoryRequest) (*InventoryResult, error) {
+	return rpc.CallJSON[InventoryResult](ctx, c.peer, methodInventory, req)
 }
 
 func decoded[Res any](c *Client, m rpc.Method, reply rpc.Reply, decode func([]byte) (*Res, error)) (*Res, error) {

@@ -2,7 +2,9 @@ package topicdir
 
 import (
 	"fmt"
+	"math"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/narad-mq/narad/libs/topic"
@@ -28,33 +30,67 @@ type Entry struct {
 	Marker topic.Incarnation // 0: no valid marker
 }
 
-// List reads the inventory: every directory of the store, with what its marker
-// says now. It takes no guard, so an entry may be outdated when it is read.
+// Key is where the entry stands below the data directory, slash-separated. It
+// orders the inventory.
+func (e Entry) Key() string {
+	if e.Kind == Staged {
+		return path.Join(stagingDir, e.Name)
+	}
+	return path.Join(topicsDir, e.Name)
+}
+
+// List reads the inventory: every directory of the store in the order of Key,
+// with what its marker says now. It takes no guard, so an entry may be outdated
+// when it is read. One that cannot be looked at fails the whole list.
 func (s *Store) List() ([]Entry, error) {
-	var out []Entry
-	for _, in := range []string{topicsDir, stagingDir} {
-		entries, err := s.fs.ReadDir(path.Join(s.data, in))
+	out, _, err := s.list("", math.MaxInt, func(_ Entry, err error) error { return err })
+	return out, err
+}
+
+// Page is List in parts: at most limit entries whose Key is greater than after
+// ("" from the start); more tells that others follow. An entry that cannot be
+// looked at does not hide the others: it is among them without a marker, and
+// unread gets it with the reason.
+func (s *Store) Page(after string, limit int, unread func(Entry, error)) (entries []Entry, more bool, err error) {
+	return s.list(after, limit, func(e Entry, err error) error { unread(e, err); return nil })
+}
+
+func (s *Store) list(after string, limit int, unread func(Entry, error) error) (out []Entry, more bool, err error) {
+	for _, in := range []string{stagingDir, topicsDir} {
+		names, err := s.fs.ReadDir(path.Join(s.data, in))
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", in, err)
+			return nil, false, fmt.Errorf("list %s: %w", in, err)
 		}
-		for _, e := range entries {
-			at, err := inspect(s.fs, path.Join(s.data, in, e.Name()))
-			if err != nil {
-				return nil, err
+		for _, n := range names {
+			entry := entryOf(in, n.Name())
+			if entry.Key() <= after {
+				continue
 			}
-			if !at.exists {
+			if len(out) == limit {
+				return out, true, nil
+			}
+			at, err := inspect(s.fs, path.Join(s.data, entry.Key()))
+			if err == nil && !at.exists {
 				continue // gone since it was listed
 			}
-			entry := classify(e.Name())
-			if in == stagingDir {
-				entry.Kind = Staged
-				entry.Topic, _, _ = strings.Cut(e.Name(), stagedInfix)
+			if err != nil {
+				if err = unread(entry, err); err != nil {
+					return nil, false, err
+				}
 			}
 			entry.Marker = at.id
 			out = append(out, entry)
 		}
 	}
-	return out, nil
+	return out, false, nil
+}
+
+func entryOf(in, name string) Entry {
+	if in == stagingDir {
+		of, _, _ := strings.Cut(name, stagedInfix)
+		return Entry{Name: name, Topic: of, Kind: Staged}
+	}
+	return classify(name)
 }
 
 // classify reads a directory's name.
@@ -69,4 +105,15 @@ func classify(name string) Entry {
 		return Entry{Name: name, Topic: name[:i], Kind: SetAside}
 	}
 	return Entry{Name: name, Kind: Foreign}
+}
+
+// ParsePartition reads the name of a partition copy's directory, as PartitionDir
+// makes it; false for any other name.
+func ParsePartition(name string) (int32, bool) {
+	digits, ok := strings.CutPrefix(name, "p")
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if !ok || err != nil || n < 0 || path.Base(PartitionDir("", int32(n))) != name {
+		return 0, false
+	}
+	return int32(n), true
 }

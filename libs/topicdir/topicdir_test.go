@@ -327,3 +327,73 @@ func TestClassify(t *testing.T) {
 		}
 	}
 }
+
+func TestPagesAreTheList(t *testing.T) {
+	fs := memory(t)
+	s := newStore(t, fs)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		mustOpen(t, s, Request{Topic: name, Incarnation: oldID})
+	}
+	if err := fs.MkdirAll("data/staging/e@3f9a17c4e2b08d51/p00000"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 5 || list[0].Key() != "staging/e@3f9a17c4e2b08d51" || list[4].Key() != "topics/d" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for limit := 1; limit <= 6; limit++ {
+		var got []Entry
+		for after, more := "", true; more; {
+			var page []Entry
+			page, more, err = s.Page(after, limit, func(e Entry, err error) { t.Errorf("%s: %v", e.Name, err) })
+			if err != nil || len(page) > limit || more && len(page) < limit {
+				t.Fatalf("limit %d after %q: %+v, %v", limit, after, page, err)
+			}
+			got, after = append(got, page...), page[len(page)-1].Key()
+		}
+		if !slices.Equal(got, list) {
+			t.Errorf("limit %d: %+v", limit, got)
+		}
+	}
+}
+
+// One directory that cannot be read fails a list, and hides nothing in a page.
+func TestUnreadableEntry(t *testing.T) {
+	mem := memory(t)
+	fail := false
+	s := newStore(t, vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+		if fail && op.Kind == vfs.OpOpen && op.Path == "data/topics/b/incarnation" {
+			return vfs.Fault{Err: syscall.EIO}
+		}
+		return vfs.Fault{}
+	}))
+	for _, name := range []string{"a", "b", "c"} {
+		mustOpen(t, s, Request{Topic: name, Incarnation: oldID})
+	}
+	fail = true
+	if _, err := s.List(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("list: %v", err)
+	}
+	var unread []string
+	page, more, err := s.Page("", 10, func(e Entry, err error) {
+		if errors.Is(err, syscall.EIO) {
+			unread = append(unread, e.Name)
+		}
+	})
+	want := []Entry{{"a", "a", Serving, oldID}, {"b", "b", Serving, 0}, {"c", "c", Serving, oldID}}
+	if err != nil || more || !slices.Equal(page, want) || !slices.Equal(unread, []string{"b"}) {
+		t.Errorf("%+v, %t, %v, unread %v", page, more, err, unread)
+	}
+}
+
+func TestParsePartition(t *testing.T) {
+	for name, want := range map[string]int32{
+		"p00003": 3, "p01023": 1023, "p123456": 123456, "p00000": 0,
+		"p3": -1, "p-0001": -1, "q00003": -1, "p000003": -1, "p": -1, "": -1, "p99999999999": -1, "p+0003": -1,
+	} {
+		got, ok := ParsePartition(name)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %d, %t", name, got, ok)
+		}
+	}
+}
