@@ -1,23 +1,17 @@
 package api_test
 
 import (
-	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api/fakebroker"
-	"github.com/narad-mq/narad/libs/client/batch"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -143,197 +137,6 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// roundTrip produces one payload and returns the consumed message.
-func (t *tester) roundTrip(payload []byte, query string, h ...string) map[string]any {
-	t.Helper()
-	if a := t.do("POST /v1/topics/orders/produce", string(payload), h...); a.Status != 202 {
-		t.Fatalf("produce %q: %d %s", payload, a.Status, a.body)
-	}
-	a := t.do("POST /v1/topics/orders/consume?wait=0s"+query, "")
-	var m map[string]any
-	dec := json.NewDecoder(strings.NewReader(a.body))
-	dec.UseNumber()
-	if err := dec.Decode(&m); err != nil || a.Status != 200 {
-		t.Fatalf("consume of %q: %d %s: %v", payload, a.Status, a.body, err)
-	}
-	return m
-}
-
-// check holds a consumed message against the bytes that were produced.
-func (t *tester) check(m map[string]any, payload []byte) {
-	t.Helper()
-	n := 0
-	if s, ok := m["payload_base64"].(string); ok {
-		n++
-		if b, err := base64.StdEncoding.DecodeString(s); err != nil || !bytes.Equal(b, payload) {
-			t.Fatalf("%x came back as base64 of %x, %v", payload, b, err)
-		}
-	}
-	if s, ok := m["payload_text"].(string); ok {
-		n++
-		if s != string(payload) {
-			t.Fatalf("%q came back as text %q", payload, s)
-		}
-	}
-	if v, ok := m["payload"]; ok {
-		n++
-		var want any
-		dec := json.NewDecoder(bytes.NewReader(payload))
-		dec.UseNumber()
-		if err := dec.Decode(&want); err != nil || fmt.Sprint(v) != fmt.Sprint(want) {
-			t.Fatalf("%q came back as JSON %v", payload, v)
-		}
-	}
-	if n != 1 {
-		t.Fatalf("%d forms of payload in %v", n, m)
-	}
-}
-
-func TestRoundTripOfAllSmallBodies(t *testing.T) {
-	tt := newTester(t)
-	tt.broker.Put("orders", 1)
-	types := [][]string{nil, {"Content-Type", "text/plain; charset=latin1"}, {"Content-Type", "application/json"}, {"Content-Type", "application/octet-stream"}}
-	for i := range 256 {
-		payload := []byte{byte(i)}
-		for _, h := range types {
-			tt.check(tt.roundTrip(payload, "", h...), payload)
-		}
-		tt.check(tt.roundTrip(payload, "&encoding=base64"), payload)
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		payload := []byte{byte(r.Uint32()), byte(r.Uint32())}
-		tt.check(tt.roundTrip(payload, "", types[r.IntN(len(types))]...), payload)
-	}
-}
-
-func TestPayloadForms(t *testing.T) {
-	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
-	for _, tt := range []struct{ name, payload, contentType, want string }{
-		{"JSON text of a string", `"abc"`, "application/json", `"payload":"abc"`},
-		{"plain text of the same characters", `"abc"`, "text/plain", `"payload_text":"\"abc\""`},
-		{"no type, JSON", `{"a": 1}`, "", `"payload":{"a": 1}`},
-		{"no type, text", `abc`, "", `"payload_text":"abc"`},
-		{"vendor JSON", `[1]`, "application/vnd.x+json; v=1", `"payload":[1]`},
-		{"spaces stay", " [1,\n2] ", "", "\"payload\": [1,\n2] "},
-		{"duplicate names stay", `{"a":1,"a":2}`, "", `"payload":{"a":1,"a":2}`},
-		{"escapes stay", `"\u00e9\/é"`, "", `"payload":"\u00e9\/é"`},
-		{"long numbers stay", `12345678901234567890.1234567890`, "", `"payload":12345678901234567890.1234567890`},
-		{"largest double", `1.7976931348623157e308`, "", `"payload":1.7976931348623157e308`},
-		{"beyond a double", `1e309`, "application/json", `"payload_text":"1e309"`},
-		{"beyond, without exponent", "1" + strings.Repeat("0", 309), "", `"payload_text":"1000`},
-		{"below a double", `1e-999`, "", `"payload":1e-999`},
-		{"lone surrogate", `"\ud800"`, "", `"payload_text":"\"\\ud800\""`},
-		{"surrogate pair", `"\ud83d\ude00"`, "", `"payload":"\ud83d\ude00"`},
-		{"low surrogate first", `"\ude00\ud83d"`, "", `"payload_text":`},
-		{"depth 64", deep(64), "", `"payload":[[`},
-		{"depth 65", deep(65), "", `"payload_text":"[[`},
-		{"cut", `{"a":`, "application/json", `"payload_text":"{\"a\":"`},
-		{"two values", `1 2`, "", `"payload_text":"1 2"`},
-		{"leading zero", `01`, "", `"payload_text":"01"`},
-		{"looks like base64", `AP8=`, "text/plain", `"payload_text":"AP8="`},
-		{"NUL", "a\x00b", "", `"payload_text":"a\u0000b"`},
-		{"not UTF-8", "\xff", "text/plain", `"payload_base64":"/w=="`},
-		{"byte order mark", "\ufeff1", "application/json", "\"payload_text\":\"\ufeff1\""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			x := newTester(t)
-			x.broker.Put("orders", 1)
-			var h []string
-			if tt.contentType != "" {
-				h = []string{"Content-Type", tt.contentType}
-			}
-			x.do("POST /v1/topics/orders/produce", tt.payload, h...)
-			a := x.do("POST /v1/topics/orders/consume?wait=0s", "")
-			if !strings.Contains(a.body, tt.want) || !json.Valid([]byte(a.body)) {
-				t.Errorf("got %s, want %s", a.body, tt.want)
-			}
-		})
-	}
-}
-
-func TestKeysAndAttributes(t *testing.T) {
-	tt := newTester(t)
-	tt.broker.Put("orders", 1)
-	a := tt.do("POST /v1/topics/orders/produce?key=a+b%2B%00%ff", "x", "Narad-Attr-B", "é", "narad-attr-A", "", "Traceparent", "00-1")
-	if a.Status != 202 {
-		t.Fatal(a.body)
-	}
-	m := tt.broker.Messages("orders", 0)[0]
-	if string(m.Key) != "a b+\x00\xff" || len(m.Attrs) != 3 || m.Attrs[0].Name != "a" || m.Attrs[1].Value != "é" || m.Attrs[2].Name != "traceparent" {
-		t.Errorf("stored %q %v", m.Key, m.Attrs)
-	}
-	a = tt.do("POST /v1/topics/orders/consume?wait=0s", "")
-	if !strings.Contains(a.body, `"key_base64":"YSBiKwD/"`) || !strings.Contains(a.body, `"attributes":{"a":"","b":"é","traceparent":"00-1"}`) {
-		t.Errorf("shown %s", a.body)
-	}
-}
-
-func TestContentEncoding(t *testing.T) {
-	tt := newTester(t)
-	tt.broker.Put("orders", 1)
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gz := func(b []byte) []byte {
-		var out bytes.Buffer
-		w := gzip.NewWriter(&out)
-		if _, err := w.Write(b); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return out.Bytes()
-	}
-	var streamed bytes.Buffer // a frame that does not say how long it is
-	w, err := zstd.NewWriter(&streamed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	full := bytes.Repeat([]byte("narad "), 1<<20/6)
-	for range 2 {
-		if _, err := w.Write(full[:len(full)/2]); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	over := bytes.Repeat([]byte{0}, 1<<20+1)
-	for i, c := range []struct {
-		encoding string
-		body     []byte
-		status   int
-		want     []byte
-	}{
-		{"zstd", enc.EncodeAll([]byte("hello"), nil), 202, []byte("hello")},
-		{"gzip", gz([]byte("hello")), 202, []byte("hello")},
-		{"zstd", streamed.Bytes(), 202, full[:len(full)/2*2]},
-		{"gzip", gz(make([]byte, 1<<20)), 202, make([]byte, 1<<20)},
-		{"zstd", enc.EncodeAll(over, nil), 413, nil},
-		{"gzip", gz(over), 413, nil},
-		{"gzip", gz(make([]byte, 64<<20)), 413, nil},
-		{"zstd", enc.EncodeAll(make([]byte, 64<<20), nil), 413, nil},
-		{"gzip", append(gz([]byte("hello")), "trailing"...), 400, nil},
-		{"zstd", enc.EncodeAll([]byte("hello"), nil)[:10], 400, nil},
-		{"gzip", gz([]byte("hello"))[:20], 400, nil},
-		{"gzip", gz(nil), 400, nil},
-	} {
-		a := tt.do("POST /v1/topics/orders/produce", string(c.body), "Content-Encoding", c.encoding)
-		if a.Status != c.status {
-			t.Fatalf("%d: %s: %d %s", i, c.encoding, a.Status, a.body)
-		}
-		if all := tt.broker.Messages("orders", 0); c.want != nil && !bytes.Equal(all[len(all)-1].Payload, c.want) {
-			t.Errorf("%d: %s: another payload came out", i, c.encoding)
-		}
-	}
-}
-
 func TestRequestID(t *testing.T) {
 	tt := newTester(t)
 	if a := tt.do("GET /v1/nothing", "", "X-Request-Id", "own-1.A_b"); a.RequestID != "own-1.A_b" || a.field(t, "request_id") != "own-1.A_b" {
@@ -431,7 +234,7 @@ func TestBodyMemoryBudget(t *testing.T) {
 	results := make(chan *answer, 8)
 	var overloaded *answer
 	for range 8 {
-		b := &blockedBody{left: 16 << 20, block: make(chan struct{}), blocked: make(chan struct{}), err: stop}
+		b := &blockedBody{left: 16 << 20, block: make(chan struct{}), blocked: make(chan struct{}, 1), err: stop}
 		holders = append(holders, b)
 		go func() {
 			req := api.Request{Method: []byte("POST"), Path: []byte("/v1/topics/orders/produce/batch"), Headers: header{}, ContentLength: 16 << 20, Body: b}
@@ -464,6 +267,37 @@ func TestBodyMemoryBudget(t *testing.T) {
 	}
 }
 
+// Bodies that are announced and do not come must not use up the budget.
+func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
+	tt := newTester(t)
+	tt.broker.Put("orders", 1)
+	const holders = 100 // 1.6 GB announced
+	b := &blockedBody{left: 1, block: make(chan struct{}), blocked: make(chan struct{}, holders), err: errors.New("stop")}
+	results := make(chan int)
+	for range holders {
+		go func() {
+			req := api.Request{Method: []byte("POST"), Path: []byte("/v1/topics/orders/produce/batch"), Headers: header{}, ContentLength: 16 << 20, Body: b}
+			var resp api.Response
+			tt.api.Serve(&req, &resp)
+			status := resp.Status
+			resp.Finish(true)
+			results <- status
+		}()
+	}
+	for range holders {
+		<-b.blocked
+	}
+	if a := tt.do("POST /v1/topics/orders/produce", strings.Repeat("x", 1<<20)); a.Status != 202 {
+		t.Errorf("%d %s", a.Status, a.body)
+	}
+	close(b.block)
+	for range holders {
+		if status := <-results; status != 400 {
+			t.Errorf("a broken body got %d", status)
+		}
+	}
+}
+
 // blockedBody gives left bytes but the last, then waits, then fails.
 type blockedBody struct {
 	left           int
@@ -473,7 +307,7 @@ type blockedBody struct {
 
 func (b *blockedBody) Read(p []byte) (int, error) {
 	if b.left == 1 {
-		close(b.blocked)
+		b.blocked <- struct{}{}
 		<-b.block
 		return 0, b.err
 	}
@@ -505,112 +339,5 @@ narad_http_requests_total{code="404",method="other",route=""} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestBinaryConsume(t *testing.T) {
-	tt := newTester(t)
-	tt.broker.Put("orders", 1)
-	body, err := batch.Encode(nil, &batch.Batch{Kind: batch.Produce, Records: []batch.Record{
-		{Key: []byte("k"), ContentType: []byte("text/plain"), Attrs: []batch.Attr{{Name: []byte("a"), Value: []byte("1")}}, Partition: batch.NoPartition, Payload: []byte("x")},
-		{Partition: 0, Payload: []byte{0, 255}},
-	}}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tt.want(tt.do(batches, string(body), "Content-Type", batch.ContentType), 202, `{"accepted":2}`)
-	a := tt.do(replay+"?partition=0", "", "Accept", "text/html, "+batch.ContentType)
-	got, err := batch.Decode([]byte(a.body))
-	if err != nil || got.Kind != batch.Replay || len(got.Records) != 2 || got.Meta.HighWatermark != 2 || got.Meta.Incarnation != 0x3f9a17c4e2b08d51 {
-		t.Fatalf("replay: %d %+v, %v", a.Status, got, err)
-	}
-	a = tt.do(consume+"?wait=0s&max=10", "", "Accept", batch.ContentType)
-	got, err = batch.Decode([]byte(a.body))
-	if err != nil || a.ContentType != batch.ContentType || len(got.Records) != 2 {
-		t.Fatalf("consume: %d %+v, %v", a.Status, got, err)
-	}
-	r := got.Records[0]
-	if string(r.Key) != "k" || string(r.ContentType) != "text/plain" || string(r.Attrs[0].Value) != "1" || string(r.Payload) != "x" || r.LeaseMS != 30000 {
-		t.Errorf("got %+v", r)
-	}
-	if a := tt.do(ack+"?receipt_handle="+string(r.ReceiptHandle), ""); a.Status != 204 {
-		t.Errorf("the handle does not settle: %d %s", a.Status, a.body)
-	}
-	for i, bad := range []struct {
-		r    batch.Record
-		code string
-	}{
-		{batch.Record{Partition: 1, Payload: []byte("x")}, "partition_out_of_range"},
-		{batch.Record{Partition: 1 << 31, Payload: []byte("x")}, "partition_out_of_range"},
-		{batch.Record{Partition: -1, Key: make([]byte, 1025), Payload: []byte("x")}, "invalid_key"},
-		{batch.Record{Partition: -1, ContentType: []byte("a\x01"), Payload: []byte("x")}, "invalid_request"},
-		{batch.Record{Partition: -1, Attrs: []batch.Attr{{Name: []byte("a_b")}}, Payload: []byte("x")}, "invalid_attribute"},
-		{batch.Record{Partition: -1, Payload: make([]byte, 1<<20+1)}, "message_too_large"},
-	} {
-		body, err := batch.Encode(nil, &batch.Batch{Kind: batch.Produce, Records: []batch.Record{{Partition: -1, Payload: []byte("x")}, bad.r}}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a := tt.do(batches, string(body), "Content-Type", batch.ContentType); a.code(t) != bad.code || a.field(t, "index") != 1.0 {
-			t.Errorf("%d: %d %s", i, a.Status, a.body)
-		}
-	}
-}
-
-func TestJSONBatch(t *testing.T) {
-	tt := newTester(t)
-	tt.broker.Put("orders", 3)
-	a := tt.do(batches, `{"messages":[
-		{"payload": {"b":  1,"a":[1.0e1, "\ud800"],"a":2} ,"key":"k\u0031","attributes":{"Trace-Id":"a1"}},
-		{"payload_text":"pl\tain","partition":2,"content_type":"text/x"},
-		{"payload_text":"t"}, {"payload":null}, {"payload":"é"},
-		{"payload_base64":"AP8=","key_base64":"AAE=","partition":1}]}`)
-	tt.want(a, 202, `{"accepted":6}`)
-	m := tt.broker.Messages("orders", 0)
-	if string(m[0].Payload) != `{"b":  1,"a":[1.0e1, "\ud800"],"a":2}` || string(m[0].Key) != "k1" || m[0].ContentType != "application/json" || m[0].Attrs[0].Name != "trace-id" {
-		t.Errorf("0: %q %+v", m[0].Payload, m[0])
-	}
-	if string(m[1].Payload) != "t" || m[1].ContentType != "text/plain; charset=utf-8" || m[1].Key != nil || string(m[2].Payload) != "null" || string(m[3].Payload) != `"é"` {
-		t.Errorf("1..3: %+v %+v %+v", m[1], m[2], m[3])
-	}
-	if x := tt.broker.Messages("orders", 2)[0]; string(x.Payload) != "pl\tain" || x.ContentType != "text/x" {
-		t.Errorf("partition 2: %+v", x)
-	}
-	if x := tt.broker.Messages("orders", 1)[0]; string(x.Payload) != "\x00\xff" || string(x.Key) != "\x00\x01" || x.ContentType != "" {
-		t.Errorf("partition 1: %+v", x)
-	}
-	for _, bad := range []struct{ message, code, parameter string }{
-		{`{}`, "invalid_batch", ""},
-		{`{"payload":1,"payload_text":"x"}`, "invalid_batch", ""},
-		{`{"payload":1,"key":"a","key_base64":"YQ=="}`, "invalid_key", ""},
-		{`{"payload_text":""}`, "empty_message", ""},
-		{`{"payload_base64":""}`, "empty_message", ""},
-		{`{"payload_base64":"AP8"}`, "invalid_batch", ""},
-		{`{"payload_base64":"AP8_"}`, "invalid_batch", ""},
-		{`{"payload_base64":"AP\n8="}`, "invalid_batch", ""},
-		{`{"payload_base64":"AP9="}`, "invalid_batch", ""},
-		{`{"payload":1,"key_base64":"!"}`, "invalid_key", ""},
-		{`{"payload":1,"partition":3}`, "partition_out_of_range", ""},
-		{`{"payload":1,"partition":-1}`, "invalid_request", "partition"},
-		{`{"payload":1,"key":null}`, "invalid_request", "key"},
-		{`{"payload":1,"Key":"a"}`, "invalid_request", "Key"},
-		{`{"payload":1,"payload":1}`, "invalid_request", "payload"},
-		{`{"payload_text":"\ud800"}`, "invalid_request", "payload_text"},
-		{`{"payload":1,"attributes":{"a":"1","A":"2"}}`, "invalid_attribute", ""},
-		{`{"payload":1,"attributes":{"a":1}}`, "invalid_request", "attributes"},
-		{`{"payload":1,"attributes":{"a":null}}`, "invalid_request", "attributes"},
-		{`{"payload":1,"attributes":{"narad-x":"1"}}`, "invalid_attribute", ""},
-		{`{"payload":1,"attributes":{"a":"x "}}`, "invalid_attribute", ""},
-		{`{"payload":1,"content_type":"é"}`, "invalid_request", "content_type"},
-		{`{"payload":"` + strings.Repeat("x", 1<<20) + `"}`, "message_too_large", ""},
-		{`5`, "invalid_request", "messages"},
-	} {
-		a := tt.do(batches, `{"messages":[{"payload":1},`+bad.message+`]}`)
-		if a.code(t) != bad.code || a.field(t, "index") != 1.0 || bad.parameter != "" && a.field(t, "parameter") != bad.parameter {
-			t.Errorf("%.60s: %d %s", bad.message, a.Status, a.body)
-		}
-	}
-	if n := len(tt.broker.Messages("orders", 0)); n != 4 {
-		t.Errorf("a refused batch left %d messages", n-4)
 	}
 }

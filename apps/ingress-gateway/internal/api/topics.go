@@ -1,100 +1,14 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"strconv"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
 )
-
-// The fields of a topic document that a caller may send.
-const (
-	topicName = iota
-	topicPartitions
-	topicReplication
-	topicRetentionMS
-	topicRetentionBytes
-	topicVisibility
-	topicMaxInFlight
-	topicMaxAckedAhead
-	topicReroute
-	topicMaxDeliveries
-	topicDeadLetter
-	topicParent
-	topicDelay
-	topicSchema
-)
-
-func topicFields() []string {
-	return []string{
-		"name", "partitions", "replication_factor", "retention_ms", "retention_bytes", "visibility_timeout_ms",
-		"max_in_flight_per_partition", "max_acked_ahead_per_partition", "reroute", "max_deliveries",
-		"dead_letter_topic", "parent", "delay_ms", "schema",
-	}
-}
-
-// readOnlyFields are fields of the answer that nobody can set: a PATCH that
-// carries one is refused as immutable, not as unknown.
-func readOnlyFields() []string {
-	return []string{"incarnation", "version", "created_at", "role", "children", "schema_version"}
-}
-
-// readSetting reads the value of one field into cfg. later is the feature that a
-// value asks for and that is not built.
-func readSetting(r *jsonReader, field int, name string, cfg *topic.Config) (later string, err error) {
-	var n int64
-	switch field {
-	case topicReroute:
-		cfg.Reroute, err = r.boolean(name)
-		return "", err
-	case topicDeadLetter:
-		return laterValue(r, featureDeadLetters)
-	case topicSchema:
-		return laterValue(r, featureSchema)
-	case topicParent:
-		return laterValue(r, featureFanout)
-	}
-	if n, err = r.integer(name); err != nil {
-		return "", err
-	}
-	switch field {
-	case topicPartitions:
-		cfg.Partitions = int(n)
-	case topicReplication:
-		cfg.ReplicationFactor = int(n)
-	case topicRetentionMS:
-		cfg.RetentionMS = n
-	case topicRetentionBytes:
-		cfg.RetentionBytes = n
-	case topicVisibility:
-		cfg.VisibilityTimeoutMS = n
-	case topicMaxInFlight:
-		cfg.MaxInFlight = int(n)
-	case topicMaxAckedAhead:
-		cfg.MaxAckedAhead = int(n)
-	case topicMaxDeliveries:
-		cfg.MaxDeliveries = int(n)
-	case topicDelay:
-		if n != 0 {
-			return featureFanout, nil
-		}
-	}
-	return "", nil
-}
-
-// laterValue skips a value whose only one so far is null.
-func laterValue(r *jsonReader, feature string) (string, error) {
-	v, err := r.value()
-	if err != nil || string(v) == "null" {
-		return "", err
-	}
-	return feature, nil
-}
 
 // createTopic: POST /v1/topics.
 func (c *call) createTopic() error {
@@ -142,26 +56,6 @@ func (c *call) createTopic() error {
 	c.resp.ETag = etag(t)
 	c.out = append(appendTopic(c.out, t), '}')
 	return nil
-}
-
-// checkConfig refuses values out of range first, then those of later issues.
-func checkConfig(cfg topic.Config, later string) error {
-	var fe *topic.FieldError
-	if err := cfg.Validate(); errors.As(err, &fe) {
-		return badParameter(fe.Field, "%s", fe.Error())
-	} else if err != nil {
-		return err
-	}
-	switch {
-	case later != "":
-	case cfg.ReplicationFactor != topic.DefaultReplicationFact:
-		later = featureReplication
-	case cfg.MaxDeliveries != 0:
-		later = featureDeadLetters
-	default:
-		return nil
-	}
-	return notImplemented(later)
 }
 
 // existing makes topic_exists carry the existing topic as this API shows it.
@@ -307,52 +201,6 @@ func (c *call) deleteTopic() error {
 	}
 	c.resp.Status = 204
 	return nil
-}
-
-// precondition is an If-Match header.
-type precondition struct {
-	given       bool
-	incarnation topic.Incarnation
-	version     uint64
-}
-
-// ifMatch reads one strong ETag of ours; a star and lists are refused.
-func (c *call) ifMatch() (precondition, error) {
-	v, n := c.req.Headers.Get("If-Match")
-	if n == 0 {
-		return precondition{}, nil
-	}
-	bad := badParameter("If-Match", "If-Match is one ETag as a topic's answer gave it")
-	id, version, ok := bytes.Cut(bytes.Trim(v, `"`), []byte{'-'})
-	if n > 1 || !ok || len(version) > 0 && version[0] == '0' {
-		return precondition{}, bad
-	}
-	p := precondition{given: true}
-	var err error
-	if p.incarnation, err = topic.ParseID64(string(id)); err != nil {
-		return p, bad
-	}
-	number, ok := digits(version)
-	p.version = uint64(number)
-	if !ok || string(v) != etag(&topic.Topic{Incarnation: p.incarnation, Version: p.version}) {
-		return p, bad
-	}
-	return p, nil
-}
-
-func (p precondition) check(t *topic.Topic) error {
-	if !p.given || p.incarnation == t.Incarnation && p.version == t.Version {
-		return nil
-	}
-	return problem.New(problem.PreconditionFailed, "%q has changed", t.Name).
-		With("version", t.Version).With("incarnation", t.Incarnation)
-}
-
-func etag(t *topic.Topic) string {
-	b := append(make([]byte, 0, 40), '"')
-	b = append(appendID(b, t.Incarnation), '-')
-	b = strconv.AppendUint(b, t.Version, 10)
-	return string(append(b, '"'))
 }
 
 // listTopics: GET /v1/topics.

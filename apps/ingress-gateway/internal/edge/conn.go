@@ -94,7 +94,11 @@ func (c *conn) kill() error {
 }
 
 // finish ends the exchange of a connection that ends.
-func (c *conn) finish() { c.x.end(!c.failed && c.sent >= int64(len(c.x.resp.Body))) }
+func (c *conn) finish() { c.x.end(c.delivered()) }
+
+// delivered tells whether the answer went out in full: at least its body, and no
+// write failed, which could have been the one with the body's last bytes.
+func (c *conn) delivered() bool { return !c.failed && c.sent >= int64(len(c.x.resp.Body)) }
 
 // abort lets nothing more be written: the connection ends without an answer.
 func (c *conn) abort() { c.aborted.Store(true) }

@@ -133,16 +133,23 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	b.read += int64(n)
-	var ne net.Error
 	switch {
+	case err == nil:
+		return n, nil
 	case err == io.EOF && b.length >= 0 && b.read < b.length:
 		return n, io.ErrUnexpectedEOF
 	case err == io.EOF:
 		b.eof = true
-	case errors.As(err, &ne) && ne.Timeout():
+	case timedOut(err):
 		return n, api.ErrBodyTimeout
 	}
 	return n, err
+}
+
+// timedOut stands alone so that the hot path does not pay for errors.As.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
 }
 
 // drainable tells whether the server should read the rest of the body and keep

@@ -240,14 +240,13 @@ func (s *Server) malformed(ctx *fasthttp.RequestCtx, err error) {
 // classify tells what an error of the server means; nil: end without an answer.
 func (s *Server) classify(c *conn, err error) *problem.Problem {
 	var small *fasthttp.ErrSmallBuffer
-	var ne net.Error
 	switch {
 	case errors.As(err, &small):
 		if c.sinceLF >= maxHeaderBytes+maxRequestLine {
 			return problem.New(problem.URITooLong, "a request line has at most %d bytes", maxRequestLine)
 		}
 		return problem.New(problem.HeadersTooLarge, "headers take at most %d bytes", maxHeaderBytes)
-	case errors.As(err, &ne) && ne.Timeout():
+	case timedOut(err):
 		// The server wraps errors of reading a header, and passes on those of a
 		// body, or of a connection on which nothing came, as they are.
 		if _, bare := err.(*net.OpError); bare && c.received > 0 {

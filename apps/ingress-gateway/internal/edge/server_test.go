@@ -144,140 +144,6 @@ const (
 	consume = "POST /v1/topics/orders/consume?wait=%s HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\n\r\n"
 )
 
-func TestKeepAliveAndPipelining(t *testing.T) {
-	p := newRig(t, Config{}).dial()
-	for range 3 {
-		p.send("%sContent-Length: 1\r\n\r\nx", head).want(202, "")
-	}
-	one := head + "Content-Length: 1\r\n\r\nx"
-	p.send("%s", one+fmt.Sprintf(consume, "0s")+one+head+"Content-Length: 0\r\n\r\n"+fmt.Sprintf(consume, "0s"))
-	p.want(202, "")
-	p.want(200, "")
-	p.want(202, "")
-	p.want(400, "empty_message")
-	p.want(200, "")
-	// A refused body that is short is read, and the connection goes on.
-	p.send("POST /v1/topics/nobody/produce HTTP/1.1\r\nHost: g\r\nContent-Length: 5\r\n\r\nhello").want(404, "topic_not_found")
-	p.send("%sTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", head).want(202, "")
-	p.send("%sContent-Length: 1\r\nConnection: close\r\n\r\nx", head).want(202, "")
-	p.ended()
-}
-
-func TestTargetsAsTheyStand(t *testing.T) {
-	p := newRig(t, Config{}).dial()
-	for target, want := range map[string]int{
-		"//v1/topics": 404, "/v1//topics": 404, "/v1/topics/../info": 404, "/v1/./info": 404, "/v1/info/": 404, "/V1/info": 404,
-		"/v1/%69nfo": 404, "http://gateway/v1/info": 404, "/v1/info#a": 404, "/v1/topics/a%2fb": 400, "/v1/topics/%6frders": 200,
-		"/v1/topics/..%2forders": 400, "/v1/topics/orders%00": 400, `/v1/topics/a\b`: 400, "/v1/topics/%c0%ae": 400, "/v1/info?": 200, "/v1/info?a": 400,
-	} {
-		p.send("GET %s HTTP/1.1\r\nHost: gateway\r\n\r\n", target)
-		if a := p.read("GET"); a.StatusCode != want || a.Header.Get("Location") != "" {
-			t.Errorf("%s: %d %s", target, a.StatusCode, a.body)
-		}
-	}
-}
-
-func TestMethods(t *testing.T) {
-	p := newRig(t, Config{}).dial()
-	p.send("HEAD /v1/topics/orders/consume HTTP/1.1\r\nHost: gateway\r\n\r\n")
-	if a := p.read("HEAD"); a.StatusCode != 405 || a.Header.Get("Allow") != "GET, POST" || a.body != "" {
-		t.Errorf("HEAD: %d %v", a.StatusCode, a.Header)
-	}
-	p.send("OPTIONS /v1/info HTTP/1.1\r\nHost: gateway\r\n\r\n").want(405, "method_not_allowed")
-	p.send("OPTIONS * HTTP/1.1\r\nHost: gateway\r\n\r\n").want(404, "route_not_found")
-	p.send("GET /v1/info HTTP/1.0\r\n\r\n").want(200, "")
-	p.ended()
-}
-
-func TestMalformedRequests(t *testing.T) {
-	r := newRig(t, Config{})
-	long := strings.Repeat("x", 9<<10)
-	for name, c := range map[string]struct {
-		request string
-		status  int
-		code    string
-	}{
-		"no host":          {"GET /v1/info HTTP/1.1\r\n\r\n", 400, "invalid_request"},
-		"no HTTP":          {"hello\r\n\r\n", 400, "invalid_request"},
-		"no version":       {"GET /v1/info HTTP/9\r\nHost: g\r\n\r\n", 400, "invalid_request"},
-		"two lengths":      {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400, "invalid_request"},
-		"space in a name":  {head + "Content-Length : 1\r\n\r\nx", 400, "invalid_request"},
-		"other coding":     {head + "Transfer-Encoding: gzip\r\n\r\nx", 400, "invalid_request"},
-		"broken chunk":     {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_request"},
-		"long line":        {"GET /v1/info?" + long + " HTTP/1.1\r\nHost: g\r\n\r\n", 414, "uri_too_long"},
-		"endless line":     {"GET /v1/info?" + strings.Repeat(long, 6), 414, "uri_too_long"},
-		"long headers":     {head + strings.Repeat("X-A: "+long+"\r\n", 4) + "\r\n", 431, "headers_too_large"},
-		"endless headers":  {head + strings.Repeat("X-A: "+long+"\r\n", 6), 431, "headers_too_large"},
-		"expects the moon": {head + "Expect: moon\r\nContent-Length: 1\r\n\r\nx", 417, "expectation_failed"},
-		"other site":       {head + "Sec-Fetch-Site: cross-site\r\nContent-Length: 1\r\n\r\nx", 403, "cross_origin"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := r.dial()
-			p.TB = t
-			p.send("%s", c.request).want(c.status, c.code)
-		})
-	}
-	if len(r.broker.Messages("orders", 0)) != 0 {
-		t.Error("a malformed request was accepted")
-	}
-}
-
-func TestExpectContinue(t *testing.T) {
-	r := newRig(t, Config{BodyTimeout: 300 * time.Millisecond})
-	t.Run("wait for 100", func(t *testing.T) {
-		p := r.dial()
-		p.send("%sExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", head)
-		line, err := p.r.ReadString('\n')
-		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 100") {
-			t.Fatalf("%q, %v", line, err)
-		}
-		if _, err := p.r.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-		p.send("hello").want(202, "")
-		p.send("%sContent-Length: 1\r\n\r\nx", head).want(202, "")
-	})
-	t.Run("send at once", func(t *testing.T) {
-		p := r.dial()
-		p.send("%sExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", head)
-		if a := p.read("POST"); a.StatusCode != 100 {
-			t.Fatalf("%d", a.StatusCode)
-		}
-		p.want(202, "")
-	})
-	t.Run("never send", func(t *testing.T) {
-		p := r.dial()
-		p.send("%sExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", head)
-		if a := p.read("POST"); a.StatusCode != 100 {
-			t.Fatalf("%d", a.StatusCode)
-		}
-		p.want(408, "request_timeout")
-		p.ended()
-	})
-	for name, c := range map[string]struct {
-		request string
-		status  int
-		code    string
-	}{
-		"too long":      {head + "Expect: 100-continue\r\nContent-Length: 2000000\r\n\r\n", 413, "message_too_large"},
-		"unknown topic": {"POST /v1/topics/nobody/produce HTTP/1.1\r\nHost: g\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", 404, "topic_not_found"},
-		"bad parameter": {"POST /v1/topics/orders/produce?a= HTTP/1.1\r\nHost: g\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", 400, "invalid_request"},
-		"sent anyway":   {"POST /v1/topics/nobody/produce HTTP/1.1\r\nHost: g\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", 404, "topic_not_found"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := r.dial()
-			p.TB = t
-			if a := p.send("%s", c.request).want(c.status, c.code); !a.Close {
-				t.Error("the connection is kept")
-			}
-			p.ended()
-		})
-	}
-	if n := len(r.broker.Messages("orders", 0)); n != 3 {
-		t.Errorf("%d messages were accepted, want 3", n)
-	}
-}
-
 // A client that sends everything before it reads must still see the 413.
 func TestTooLargeBodyIsAnsweredNotReset(t *testing.T) {
 	r := newRig(t, Config{})
@@ -309,6 +175,14 @@ func TestTooLargeBodyIsAnsweredNotReset(t *testing.T) {
 		if wrote == 256 {
 			t.Error("256 MiB were taken")
 		}
+	})
+	t.Run("refused before it was read", func(t *testing.T) {
+		p := r.dial()
+		p.send("POST /v1/topics/nobody/produce HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n\r\n%s", 100<<10, megabyte[:100<<10])
+		if a := p.want(404, "topic_not_found"); !a.Close {
+			t.Error("the connection is kept")
+		}
+		p.ended()
 	})
 	t.Run("other routes", func(t *testing.T) {
 		for _, route := range []string{"POST /v1/topics", "PATCH /v1/topics/orders", "DELETE /v1/topics/orders", "POST /v1/topics/orders/ack", "POST /v1/nothing", "POST /v1/topics/orders/consume"} {
@@ -523,4 +397,38 @@ func (l *flakyListener) Accept() (net.Conn, error) {
 		return nil, fmt.Errorf("accept: too many open files")
 	}
 	return l.Listener.Accept()
+}
+
+// brokenConn takes some bytes of a write and fails.
+type brokenConn struct {
+	net.Conn
+	takes int
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if len(b) > c.takes {
+		return c.takes, net.ErrClosed
+	}
+	return len(b), nil
+}
+
+func TestDelivered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes, writes int
+		want          bool
+	}{
+		"nothing was written":            {100, 0, false},
+		"all was written":                {100, 1, true},
+		"the end is missing":             {90, 1, false}, // more bytes than the body has, but not its last ones
+		"nothing came of the first byte": {0, 1, false},
+	} {
+		c := newConn(&brokenConn{takes: tt.takes}, func(*conn) {})
+		c.x.resp.Body = make([]byte, 60)
+		for range tt.writes {
+			_, _ = c.Write(make([]byte, 100)) // what it returns is the server's business
+		}
+		if got := c.delivered(); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
