@@ -175,7 +175,7 @@ func TestOutcomesAreTold(t *testing.T) {
 }
 
 func TestMembershipIsCompareAndSet(t *testing.T) {
-	v := single(t)
+	v := bootstrapped(t, newHost(t, "v1", true))
 	ctx := within(t)
 	s1, s2 := newHost(t, "s1", false), newHost(t, "v2", true)
 	s1.start()

@@ -119,7 +119,14 @@ func poll(t *testing.T, what string, ok func() bool) {
 
 func single(t *testing.T) *host {
 	t.Helper()
-	return bootstrapped(t, newHost(t, "v1", true))
+	h := newHost(t, "v1", true)
+	h.tune = alone
+	return bootstrapped(t, h)
+}
+
+// alone makes elections of a sole voter quick: it has nobody to hear from.
+func alone(t *Timing) {
+	t.Heartbeat, t.Election, t.LeaderLease = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 }
 
 func bootstrapped(t *testing.T, h *host) *host {
