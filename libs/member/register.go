@@ -54,6 +54,8 @@ func (r *registrar) step(ctx context.Context) time.Duration {
 			m.log.Info("registered with the metastore", "cluster", m.ClusterID())
 			return t.HeartbeatEvery // the registration was a stamp, too
 		}
+	} else if problem.HasCode(err, problem.NoMetastoreLeader) { // an election; it passes
+		m.log.Debug("registration did not reach a leader", "err", err)
 	} else if r.said != err.Error() {
 		r.said = err.Error()
 		m.log.Warn("registration did not succeed; trying again", "err", err)

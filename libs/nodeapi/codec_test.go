@@ -110,6 +110,21 @@ func TestTornBodies(t *testing.T) {
 	}
 }
 
+func TestIDsBelongToRecords(t *testing.T) {
+	more := *readResult
+	more.Records = more.Records[:1]
+	whole := appendReadResult(nil, &more)
+	// "04" + "id-a" becomes "05" + "id-a" + one byte that no record claims.
+	spoilt := append(append(bytes.Clone(whole[:4]), 5), append([]byte("id-ax"), whole[9:]...)...)
+	if _, err := decodeReadResult(spoilt); err == nil {
+		t.Error("an id without a record was read")
+	}
+	short := append(append(bytes.Clone(whole[:4]), 3), append([]byte("id-"), whole[9:]...)...)
+	if _, err := decodeReadResult(short); err == nil {
+		t.Error("an id longer than what there is was read")
+	}
+}
+
 func TestDecodedBatchIsAView(t *testing.T) {
 	b := append(appendCommitHead(nil, commitRequest), commitRequest.Batch...)
 	req, err := decodeCommit(b)

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -96,14 +98,22 @@ func (c *Controller) stamp(ctx context.Context, t *term) bool {
 	return true
 }
 
-// Members implements metaapi.Voter: the age of everybody heard in this term.
+// Members implements metaapi.Voter: the records as applied here, and the age of
+// everybody heard in this term.
 func (c *Controller) Members(context.Context) (*metaapi.MembersResult, error) {
 	t, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
 	now := c.mono()
-	out := &metaapi.MembersResult{LeaderID: c.cfg.NodeID, AgesMS: map[string]int64{}}
+	view := c.raft.View()
+	out := &metaapi.MembersResult{
+		LeaderID: c.cfg.NodeID, ClusterID: view.ClusterID(), AgesMS: map[string]int64{}, Members: []topic.Member{},
+	}
+	for _, m := range view.Members().ByID {
+		out.Members = append(out.Members, *m)
+	}
+	slices.SortFunc(out.Members, func(a, b topic.Member) int { return strings.Compare(a.ID, b.ID) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, at := range t.heard {

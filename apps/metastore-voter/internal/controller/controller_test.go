@@ -123,6 +123,11 @@ func TestSilenceMarksDeadAndAHeartbeatRevives(t *testing.T) {
 	if err != nil || ages.AgesMS["s1"] != 0 || ages.AgesMS["s2"] != 2000 {
 		t.Errorf("ages %+v, %v", ages, err)
 	}
+	records := ages.Members
+	if len(records) != 2 || records[0].ID != "s1" || records[1].ID != "s2" || records[0].RPCAddr == "" || records[0].Role != topic.RoleStorage ||
+		ages.ClusterID == "" || ages.ClusterID != r.node.View().ClusterID() {
+		t.Errorf("cluster %q, records %+v", ages.ClusterID, records)
+	}
 }
 
 // idle waits until some passes were made.
