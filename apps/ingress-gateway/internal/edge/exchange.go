@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -95,18 +96,33 @@ type headers struct {
 	h *fasthttp.RequestHeader
 }
 
-// Get implements api.Headers. fasthttp keeps the last of several Content-Type
-// and Host lines only, and refuses several Host and Content-Length lines itself.
+// Get implements api.Headers. fasthttp refuses several Host and Content-Length
+// lines itself, and keeps only the last of several Content-Type lines.
 func (h *headers) Get(name string) ([]byte, int) {
-	all := h.h.PeekAll(name)
-	switch {
-	case len(all) == 0:
-		return nil, 0
-	case len(all) == 1 && len(all[0]) == 0 && name == fasthttp.HeaderContentType:
-		return nil, 0
-	default:
-		return all[0], len(all)
+	if name == fasthttp.HeaderContentType {
+		v := h.h.ContentType()
+		if len(v) == 0 {
+			return nil, 0
+		}
+		return v, countLines(h.h.RawHeaders(), name)
 	}
+	all := h.h.PeekAll(name)
+	if len(all) == 0 {
+		return nil, 0
+	}
+	return all[0], len(all)
+}
+
+// countLines counts the header lines of a name in the bytes as they came.
+func countLines(raw []byte, name string) (n int) {
+	for more := true; more; {
+		var line []byte
+		line, raw, more = bytes.Cut(raw, []byte{'\n'})
+		if len(line) > len(name) && line[len(name)] == ':' && strings.EqualFold(string(line[:len(name)]), name) {
+			n++
+		}
+	}
+	return n
 }
 
 // Each implements api.Headers.

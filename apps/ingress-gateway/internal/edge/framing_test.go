@@ -64,6 +64,7 @@ func TestMalformedRequests(t *testing.T) {
 		"no HTTP":          {"hello\r\n\r\n", 400, "invalid_request"},
 		"no version":       {"GET /v1/info HTTP/9\r\nHost: g\r\n\r\n", 400, "invalid_request"},
 		"two lengths":      {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400, "invalid_request"},
+		"two types":        {head + "Content-Type: text/plain\r\ncontent-type: text/html\r\nContent-Length: 1\r\n\r\nx", 400, "invalid_request"},
 		"space in a name":  {head + "Content-Length : 1\r\n\r\nx", 400, "invalid_request"},
 		"other coding":     {head + "Transfer-Encoding: gzip\r\n\r\nx", 400, "invalid_request"},
 		"broken chunk":     {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "invalid_request"},
