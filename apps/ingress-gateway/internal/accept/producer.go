@@ -62,6 +62,7 @@ type Producer struct {
 	draining atomic.Bool
 	caughtUp atomic.Bool
 	full     atomic.Bool  // the disk is above the watermark
+	used     atomic.Int64 // percent of the disk
 	share    atomic.Int64 // bytes that one topic may hold; 0: not known yet
 	waiting  atomic.Int64 // calls in Append
 	stats    atomic.Pointer[wal.Stats]
@@ -121,6 +122,7 @@ func (p *Producer) look() {
 	// An error here is left to the writes, which meet the same disk.
 	if total, free, err := p.deps.FS.Usage(p.deps.Dir); err == nil && total > 0 {
 		limit := total / 100 * uint64(p.cfg.Watermark)
+		p.used.Store(int64(100 * (total - min(free, total)) / total))
 		p.full.Store(total-min(free, total) >= limit)
 		p.share.Store(int64(limit / topicShare))
 	}
@@ -145,6 +147,11 @@ func (p *Producer) CanAccept() error {
 		return problem.New(problem.WALUnavailable, "the write-ahead log of this gateway cannot be written")
 	}
 	return nil
+}
+
+// Load is what heartbeats show: records not dispatched, percent of the disk used.
+func (p *Producer) Load() (backlog int64, diskUsedPercent int) {
+	return p.stats.Load().Backlog, int(p.used.Load())
 }
 
 // refusal is why nothing is accepted now; nil when something may be.

@@ -98,6 +98,12 @@ func (d *Dispatcher) Left() int64 {
 	return d.deps.WAL.Stats().Backlog + d.parked.left()
 }
 
+// Moving tells whether anything is left besides what is held or parked: what an
+// ordered stop waits for.
+func (d *Dispatcher) Moving() bool {
+	return d.deps.WAL.Stats().Backlog > max(0, d.stats.Load().Held-d.parked.left())
+}
+
 // loop owns the machine.
 func (d *Dispatcher) loop(ctx context.Context) {
 	timer := time.NewTimer(0)

@@ -1,0 +1,285 @@
+// Package gateway is the ingress-gateway role: the only way in for clients.
+//
+//	New:   member (data directory, raft, RPC port) ──> WAL ──> accept, dispatch, route ──> API ──> HTTP listener
+//	Run:   1 member   2 accept (watches the disk)   3 dispatch   4 route   5 HTTP
+//	stop:  5 drains (not ready, parked consumes end, --drain-delay, no new connections),
+//	       4, then 3 until the WAL is empty or the deadline, 2, 1
+//
+// It keeps the ingress WAL and a metastore replica; messages lie here only until
+// they are committed elsewhere. It decides nothing about ownership.
+// gateway_test.go sends a message through it, over real Raft and a storage node in
+// memory.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/accept"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/dispatch"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/edge"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/route"
+	"github.com/narad-mq/narad/libs/dispatchq"
+	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/seglog"
+	"github.com/narad-mq/narad/libs/vfs"
+	"github.com/narad-mq/narad/libs/wal"
+)
+
+// Times of an ordered stop, which has proc.StopTimeout besides the drain delay.
+const (
+	// shutdownBudget is for requests that still run when the listener has closed.
+	shutdownBudget = 3 * time.Second
+	// dispatchBudget is for what the WAL holds then; the rest waits for the next start.
+	dispatchBudget = 5 * time.Second
+	// StopTimeout is the stop deadline on top of the drain delay.
+	StopTimeout = proc.StopTimeout - DefaultDrainDelay
+)
+
+// walDir is the WAL's directory below the data directory.
+const walDir = "wal"
+
+// Config is everything that a gateway needs to know.
+type Config struct {
+	Member     member.Config
+	HTTPAddr   string // listen address for clients
+	API        api.Config
+	Edge       edge.Config
+	Watermark  int // percent of the disk above which produce is refused; 0: the default
+	MaxWaiting int // parked consumes; 0: the default
+	DrainDelay time.Duration
+	NoWAL      bool
+}
+
+// Deps is what a gateway is given.
+type Deps struct {
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Gateway is one ingress gateway.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	member   *member.Member
+	wal      *wal.WAL // nil without one
+	producer *accept.Producer
+	dispatch *dispatch.Dispatcher // nil without a WAL
+	router   *route.Router
+	api      *api.API
+	edge     *edge.Server
+	listener net.Listener
+	draining atomic.Bool
+	damaged  atomic.Int64 // damaged ranges of the WAL met since the start
+}
+
+// New opens and recovers a gateway and binds its ports; it serves nothing before
+// Run. Errors are those of member.Open, of the WAL and of the listener.
+func New(cfg Config, deps Deps) (_ *Gateway, err error) {
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	g := &Gateway{cfg: cfg, log: deps.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.Close())
+		}
+	}()
+	var producer atomic.Pointer[accept.Producer]
+	if g.member, err = member.Open(cfg.Member, member.Deps{Log: deps.Log, Registry: deps.Registry, Load: func() (int64, int) {
+		if p := producer.Load(); p != nil {
+			return p.Load()
+		}
+		return 0, 0
+	}}); err != nil {
+		return nil, err
+	}
+	if err = g.openData(deps.Registry); err != nil {
+		return nil, err
+	}
+	producer.Store(g.producer)
+	if err = g.openClients(deps.Registry); err != nil {
+		return nil, err
+	}
+	gatewayapi.Serve(g.member.Server(), g.router)
+	return g, nil
+}
+
+// openData opens what lies between the WAL and the storage nodes.
+func (g *Gateway) openData(registry prometheus.Registerer) error {
+	metrics, err := accept.NewMetrics(registry)
+	if err != nil {
+		return err
+	}
+	view := g.member.View()
+	nodes := newPeers(view, g.member.Client())
+	dir := filepath.Join(g.cfg.Member.DataDir, walDir)
+	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics}
+	if !g.cfg.NoWAL {
+		g.wal, err = wal.Open(vfs.OS(), dir, wal.Options{
+			OnSync: metrics.ObserveSync, OnDamage: g.onDamage,
+			OnError: func(err error) { g.log.Error("write-ahead log", "error", err) },
+		})
+		if err != nil {
+			return err
+		}
+		deps.Log = g.wal
+	}
+	g.producer = accept.New(accept.Config{Watermark: g.cfg.Watermark}, deps)
+	if g.wal != nil {
+		g.dispatch, err = dispatch.New(dispatchq.DefaultConfig(), dispatch.Deps{
+			View: view, WAL: g.wal, FS: vfs.OS(), Dir: dir, Node: nodes.node, Space: g.producer, Registry: registry, Log: g.log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	g.router, err = route.New(route.Config{GatewayID: g.cfg.Member.NodeID, MaxWaiting: g.cfg.MaxWaiting}, route.Deps{
+		View: view, Node: nodes.node, Registry: registry, Log: g.log,
+	})
+	return err
+}
+
+// openClients opens what clients talk to.
+func (g *Gateway) openClients(registry prometheus.Registerer) error {
+	var err error
+	g.api, err = api.New(g.cfg.API, api.Deps{
+		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied), Producer: g.producer, Consumer: g.router,
+		Cluster: &cluster{self: g.cfg.Member.NodeID, view: g.member.View(), leader: g.member.Leader(), raft: g.member.Raft()}, ClusterID: g.member.ClusterID,
+		Logger: g.log, Registry: registry,
+	})
+	if err != nil {
+		return err
+	}
+	g.edge = edge.New(g.cfg.Edge, g.api, g.log)
+	if g.listener, err = net.Listen("tcp", g.cfg.HTTPAddr); err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	return nil
+}
+
+func (g *Gateway) onDamage(d seglog.Damage) {
+	g.damaged.Add(1)
+	g.log.Error("the write-ahead log is damaged; what follows the damage is dispatched", "segment", d.Segment, "from", d.From, "to", d.To)
+}
+
+// Run does the work until ctx ends, and returns nil after an ordered stop, else
+// the first cause.
+func (g *Gateway) Run(ctx context.Context) error {
+	var group proc.Group
+	group.Add("member", g.member.Run)
+	group.Add("accept", g.producer.Run)
+	if g.dispatch != nil {
+		group.Add("dispatch", g.runDispatch)
+	}
+	group.Add("route", g.router.Run)
+	group.Add("http", g.serve)
+	return group.Run(ctx, g.log)
+}
+
+// serve answers clients until ctx ends, and then drains.
+func (g *Gateway) serve(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- g.edge.Serve(g.listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	g.draining.Store(true)
+	g.member.Stopping()
+	g.api.BeginDrain()
+	delay := time.NewTimer(g.cfg.DrainDelay)
+	defer delay.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-delay.C:
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownBudget)
+	defer cancel()
+	if err := g.edge.Shutdown(stop); err != nil {
+		g.log.Warn("client requests were cut off", "after", shutdownBudget, "error", err)
+	}
+	g.producer.Drain()
+	return <-ended
+}
+
+// runDispatch dispatches until ctx ends, and then until there is nothing left
+// that can be dispatched, or the time is over.
+func (g *Gateway) runDispatch(ctx context.Context) error {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- g.dispatch.Run(own) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	deadline := time.NewTimer(dispatchBudget)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for over := false; !over && g.dispatch.Moving(); {
+		select {
+		case err := <-ended:
+			return err
+		case <-deadline.C:
+			over = true
+		case <-tick.C:
+		}
+	}
+	g.log.Info("dispatch ends", "records_left", g.dispatch.Left())
+	cancel()
+	return <-ended
+}
+
+// Close gives ports, files and the data directory back. It may be called after a
+// failed New.
+func (g *Gateway) Close() error {
+	begin := time.Now()
+	var errs []error
+	if g.listener != nil {
+		if err := g.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if g.wal != nil {
+		errs = append(errs, g.wal.Close())
+	}
+	if g.member != nil {
+		errs = append(errs, g.member.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close gateway: %w", err)
+	}
+	g.log.Info("gateway closed", "took", time.Since(begin))
+	return nil
+}
+
+// Member is the process as part of the cluster.
+func (g *Gateway) Member() *member.Member { return g.member }
+
+// Addr is the address that clients reach.
+func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
+
+// Source is what the gateway shows on its operator port.
+func (g *Gateway) Source() *ops.Source {
+	return &ops.Source{Ready: g.ready, Accept: g.acceptReasons, Quorum: g.quorum}
+}

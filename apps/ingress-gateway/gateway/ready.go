@@ -1,0 +1,63 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/problem"
+)
+
+// ready lists why the gateway is not ready, for operators and rollouts.
+func (g *Gateway) ready() (reasons, degraded []ops.Reason) {
+	reasons = g.member.Ready()
+	if g.draining.Load() {
+		reasons = append(reasons, ops.Reason{Code: ops.ReasonDraining, Detail: "the gateway is draining"})
+	}
+	if r, ok := g.cannotAccept(); ok && (r.Code == ops.ReasonWALUnavailable || r.Code == ops.ReasonDiskFull) && !g.cfg.NoWAL {
+		reasons = append(reasons, r)
+	}
+	if n := g.damaged.Load(); n > 0 {
+		degraded = append(degraded, ops.Reason{Code: "wal_damaged", Detail: fmt.Sprintf("%d damaged ranges of the write-ahead log were skipped", n)})
+	}
+	return reasons, degraded
+}
+
+// acceptReasons lists why a produce would not get its 202: what a load balancer
+// asks. No leader is needed.
+func (g *Gateway) acceptReasons() []ops.Reason {
+	var out []ops.Reason
+	if g.draining.Load() {
+		out = append(out, ops.Reason{Code: ops.ReasonDraining, Detail: "the gateway is draining"})
+	}
+	if r, ok := g.cannotAccept(); ok {
+		out = append(out, r)
+	}
+	return out
+}
+
+func (g *Gateway) cannotAccept() (ops.Reason, bool) {
+	err := g.producer.CanAccept()
+	if err == nil {
+		return ops.Reason{}, false
+	}
+	r := ops.Reason{Code: ops.ReasonStarting, Detail: err.Error()}
+	var p *problem.Problem
+	if errors.As(err, &p) {
+		r = ops.Reason{Code: string(p.Code), Detail: p.Detail}
+		if p.Code == problem.NotReady {
+			r.Code = ops.ReasonNotCaughtUp
+		}
+	}
+	return r, true
+}
+
+// quorum is this gateway's own view of the metastore's Raft.
+func (g *Gateway) quorum() (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c := &cluster{self: g.cfg.Member.NodeID, view: g.member.View(), leader: g.member.Leader(), raft: g.member.Raft()}
+	return c.ownView(ctx), nil
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"net"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/accept"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/edge"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/route"
+	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// DefaultDrainDelay is how long a stopping gateway still answers: until load
+// balancers have noticed that it is not ready.
+const DefaultDrainDelay = 5 * time.Second
+
+// maxDrainDelay bounds it: a stop must end.
+const maxDrainDelay = 5 * time.Minute
+
+// Flags are the role's own flags.
+func Flags() []cli.Flag {
+	text := func(name, value, usage string) cli.Flag {
+		return &cli.StringFlag{Name: name, Value: value, Usage: usage, EnvVars: proc.EnvVar(name)}
+	}
+	number := func(name string, value int, usage string) cli.Flag {
+		return &cli.IntFlag{Name: name, Value: value, Usage: usage, EnvVars: proc.EnvVar(name)}
+	}
+	duration := func(name string, value time.Duration, usage string) cli.Flag {
+		return &cli.DurationFlag{Name: name, Value: value, Usage: usage, EnvVars: proc.EnvVar(name)}
+	}
+	return []cli.Flag{
+		text("http-addr", ":7942", "listen `address` for clients"),
+		text("auth", "", "`mode`: none; users are not in this release (default: none on loopback, else it must be given)"),
+		text("http-tls-cert", "", "certificate `file` of the client port (not in this release)"),
+		text("http-tls-key", "", "key `file` of the client port (not in this release)"),
+		duration("drain-delay", DefaultDrainDelay, "`time` that a stopping gateway still answers"),
+		&cli.BoolFlag{Name: "no-wal", Usage: "keep no write-ahead log: take only what is committed before the answer", EnvVars: proc.EnvVar("no-wal")},
+		number("max-message-bytes", api.DefaultMaxMessageBytes, "largest payload, in `bytes`, 1 KiB to 4 MiB"),
+		number("max-connections", edge.DefaultMaxConnections, "client `connections` at once"),
+		number("max-waiting", route.DefaultMaxWaiting, "consume `requests` that wait at once"),
+		duration("idle-timeout", edge.DefaultIdleTimeout, "`time` until an idle client connection is closed"),
+		number("max-body-memory", 0, "`bytes` of request bodies in memory at once (default: a quarter of the memory limit, at least 64 MiB)"),
+		number("disk-watermark", accept.DefaultWatermark, "`percent` of the disk above which produce is refused"),
+	}
+}
+
+// Configure turns the settings of a program into a Config, or says which setting
+// refuses to start (proc.ErrUsage).
+func Configure(common proc.Common, c *cli.Context) (Config, error) {
+	cfg := Config{
+		Member: member.FromCommon(common, topic.RoleGateway), HTTPAddr: c.String("http-addr"),
+		API: api.Config{
+			NodeID: common.NodeID, Release: proc.Release, MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),
+		},
+		Edge:      edge.Config{MaxConnections: c.Int("max-connections"), IdleTimeout: c.Duration("idle-timeout")},
+		Watermark: c.Int("disk-watermark"), MaxWaiting: c.Int("max-waiting"), DrainDelay: c.Duration("drain-delay"), NoWAL: c.Bool("no-wal"),
+	}
+	host, _, err := net.SplitHostPort(cfg.HTTPAddr)
+	if err != nil {
+		return cfg, proc.Usagef("--http-addr %q: want host:port or :port", cfg.HTTPAddr)
+	}
+	if err := checkAuth(c, host); err != nil {
+		return cfg, err
+	}
+	switch {
+	case len(common.Join) == 0:
+		return cfg, proc.Usagef("--join is required: a gateway must know its cluster")
+	case cfg.API.MaxMessageBytes < api.MinMaxMessageBytes || cfg.API.MaxMessageBytes > api.MaxMaxMessageBytes:
+		return cfg, proc.Usagef("--max-message-bytes: between %d and %d", api.MinMaxMessageBytes, api.MaxMaxMessageBytes)
+	case cfg.Edge.MaxConnections < 1 || cfg.MaxWaiting < 1 || cfg.Edge.IdleTimeout <= 0 || cfg.API.MaxBodyMemory < 0:
+		return cfg, proc.Usagef("--max-connections, --max-waiting, --idle-timeout and --max-body-memory must be above 0")
+	case cfg.Watermark < 1 || cfg.Watermark > 99:
+		return cfg, proc.Usagef("--disk-watermark: 1 to 99")
+	case cfg.DrainDelay < 0 || cfg.DrainDelay > maxDrainDelay:
+		return cfg, proc.Usagef("--drain-delay: 0s to %s", maxDrainDelay)
+	}
+	if limit := proc.MemoryLimit(); cfg.API.MaxBodyMemory == 0 && limit > 0 {
+		cfg.API.MaxBodyMemory = limit / 4
+	}
+	return cfg, nil
+}
+
+// checkAuth refuses what this release cannot do, and an open gateway that nobody
+// asked for: without users only a loopback address is open by itself.
+func checkAuth(c *cli.Context, host string) error {
+	if c.String("http-tls-cert") != "" || c.String("http-tls-key") != "" {
+		return proc.Usagef("--http-tls-cert: TLS on the client port is not in this release; put a proxy in front")
+	}
+	ip := net.ParseIP(host)
+	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
+	switch mode := c.String("auth"); {
+	case mode == "none", mode == "" && loopback:
+		return nil
+	case mode == "":
+		return proc.Usagef("--auth none is needed on %q: this release has no users, and everybody who reaches the port may do everything", c.String("http-addr"))
+	default:
+		return proc.Usagef("--auth %q: this release knows only none", mode)
+	}
+}
+
+// StopDeadline is the stop deadline of the program.
+func StopDeadline(c *cli.Context) time.Duration { return c.Duration("drain-delay") + StopTimeout }
