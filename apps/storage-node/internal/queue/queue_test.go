@@ -1,0 +1,197 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/lease"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+var lim = lease.Limits{MaxInFlight: 1000, MaxAckedAhead: 1000}
+
+// source is a log of single-record batches, up to a high watermark.
+type source struct {
+	cache *batches.Cache
+	hwm   atomic.Int64
+	fail  atomic.Bool
+
+	mu    sync.Mutex
+	saves int
+	syncs int
+}
+
+func (s *source) HighWatermark() int64 { return s.hwm.Load() }
+func (s *source) LogStart() int64      { return 0 }
+
+func (s *source) Batch(off int64) (*batches.Batch, error) {
+	if s.fail.Load() {
+		return nil, errors.New("too many open files")
+	}
+	var b record.Builder
+	b.Reset(record.Stream{Kind: record.StreamWAL, ID: 1}, 0, record.Oldest{})
+	m := record.Message{Payload: []byte("x")}
+	if err := b.Add(uint64(off), record.AppendBody(nil, &m)); err != nil {
+		return nil, err
+	}
+	raw := b.Finish(record.CodecNone)
+	record.Place(raw, off, 1, 1)
+	return s.cache.Decode(raw)
+}
+
+func (s *source) SavePositions(_ []byte, sync bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saves++
+	if sync {
+		s.syncs++
+	}
+	return nil
+}
+
+type wakes struct{ ch chan string }
+
+func (w *wakes) Ready(gateway string, _ gatewayapi.Ready) { w.ch <- gateway }
+
+type rig struct {
+	q     *queue.Queue
+	src   *source
+	wakes *wakes
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	now := func() int64 { return time.Now().UnixMilli() }
+	r := &rig{src: &source{cache: batches.NewCache(1 << 20)}, wakes: &wakes{make(chan string, 100)}}
+	sched := queue.NewScheduler(now)
+	flusher := queue.NewFlusher(func(_ *queue.Queue, err error) { t.Error(err) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { sched.Run(ctx) })
+	wg.Go(func() { flusher.Run(ctx) })
+	q, err := queue.Open(queue.Config{
+		Ref: topic.Ref{Topic: "t", Incarnation: 1}, Epoch: 1, Source: r.src, Now: now, Waker: r.wakes,
+		Scheduler: sched, Flusher: flusher, Skipped: func(from, to int64, err error) { t.Errorf("skipped %d..%d: %v", from, to, err) },
+	}, [32]byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.q = q
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return r
+}
+
+// Whatever the order of arming and committing: who armed is told, or was told
+// at once that there is something.
+func TestArmRacesCommit(t *testing.T) {
+	r := newRig(t)
+	for i := range int64(2000) {
+		committed := make(chan struct{})
+		go func() {
+			r.src.hwm.Store(i + 1)
+			r.q.Committed()
+			close(committed)
+		}()
+		left, err := r.q.Arm("g", lim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left != lease.More {
+			select {
+			case <-r.wakes.ch:
+			case <-time.After(5 * time.Second):
+				t.Fatalf("round %d: armed, committed, and never woken", i)
+			}
+		}
+		<-committed
+		if len(r.wakes.ch) != 0 {
+			t.Fatalf("round %d: woken without having armed", i)
+		}
+		got, _, err := r.q.Take(&queue.Want{Records: 1, Bytes: 1, First: true, VisibilityMS: 60_000}, lim, nil)
+		if err != nil || len(got) != 1 || got[0].Offset != i {
+			t.Fatalf("round %d: %v %v", i, got, err)
+		}
+		st := make([]nodeapi.SettleStatus, 1)
+		r.q.Settle([]nodeapi.SettleOp{{Kind: nodeapi.SettleAck, Offset: i, Epoch: 1, Nonce: got[0].Nonce}}, st)
+		if st[0] != nodeapi.SettleOK {
+			t.Fatalf("round %d: ack %d", i, st[0])
+		}
+	}
+}
+
+// A read that fails for want of something that may come back leases nothing and
+// skips nothing.
+func TestFailedReadGivesLeasesBack(t *testing.T) {
+	r := newRig(t)
+	r.src.hwm.Store(5)
+	r.src.fail.Store(true)
+	want := queue.Want{Records: 5, Bytes: 100, First: true, VisibilityMS: 60_000}
+	if got, _, err := r.q.Take(&want, lim, nil); err == nil || len(got) != 0 {
+		t.Fatalf("%v %v", got, err)
+	}
+	if st := r.q.Stats(); st.InFlight != 0 || st.Frontier != 0 {
+		t.Fatalf("%+v", st)
+	}
+	r.src.fail.Store(false)
+	got, _, err := r.q.Take(&want, lim, nil)
+	if err != nil || len(got) != 5 || got[0].DeliveryCount != 1 {
+		t.Fatalf("%v %v", got, err)
+	}
+}
+
+// Positions are written within 100 ms, synced within a second, and not at all
+// while nothing changes; a closed queue takes nothing.
+func TestFlushCadence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if r.src.saves != 0 {
+			t.Fatalf("%d saves of an idle queue", r.src.saves)
+		}
+		r.src.hwm.Store(100)
+		settle := func() {
+			got, _, err := r.q.Take(&queue.Want{Records: 1, Bytes: 1, First: true, VisibilityMS: 60_000}, lim, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.q.Settle([]nodeapi.SettleOp{{Kind: nodeapi.SettleAck, Offset: got[0].Offset, Epoch: 1, Nonce: got[0].Nonce}}, make([]nodeapi.SettleStatus, 1))
+		}
+		for range 30 {
+			settle()
+			<-time.After(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if s := r.src; s.saves < 28 || s.saves > 40 || s.syncs < 2 || s.syncs > 5 {
+			t.Fatalf("in 3 s: %d saves, %d of them synced", s.saves, s.syncs)
+		}
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		before := r.src.saves
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if r.src.saves != before {
+			t.Fatal("saves while nothing changes")
+		}
+		settle()
+		r.q.Drop()
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		if r.src.saves != before {
+			t.Fatal("a dropped queue was saved")
+		}
+		if _, err := r.q.Arm("g", lim); !errors.Is(err, queue.ErrClosed) {
+			t.Fatalf("arm after the end: %v", err)
+		}
+	})
+}
