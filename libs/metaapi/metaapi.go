@@ -30,7 +30,8 @@ type Voter interface {
 	LookupTopic(ctx context.Context, req *LookupTopicRequest) (*TopicResult, error)
 	// Confirm answers, after a barrier and by a fresh read, whether things are really gone.
 	Confirm(ctx context.Context, req *ConfirmRequest) (*ConfirmResult, error)
-	// Members answers the leader's own measurement of who was heard when.
+	// Members answers the member records as the leader has them, and its own
+	// measurement of who was heard when.
 	Members(ctx context.Context) (*MembersResult, error)
 	// Quorum answers the state of the metastore's Raft as the answering node sees it.
 	Quorum(ctx context.Context) (*QuorumResult, error)
@@ -150,10 +151,14 @@ type ConfirmResult struct {
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// MembersResult has the leader's age of each member's last heartbeat.
+// MembersResult has the members and the leader's age of each one's last
+// heartbeat. ClusterID lets one who belongs to no cluster, and so knows no id,
+// name the right one when it calls them.
 type MembersResult struct {
-	LeaderID string           `json:"leader_id"`
-	AgesMS   map[string]int64 `json:"ages_ms"`
+	LeaderID  string           `json:"leader_id"`
+	ClusterID string           `json:"cluster_id"`
+	AgesMS    map[string]int64 `json:"ages_ms"`
+	Members   []topic.Member   `json:"members"` // by id; what a heartbeat carries may be older than AgesMS
 }
 
 // QuorumResult is the quorum document of api.md, section 9.

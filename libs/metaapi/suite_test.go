@@ -49,7 +49,10 @@ var (
 		join: JoinResult{Status: "deferred", Reason: "leader_too_young"}, change: ChangeResult{Index: 1 << 60},
 		topic:   TopicResult{Index: 9, Topic: someTopic},
 		confirm: ConfirmResult{Verdicts: []Verdict{VerdictGone, VerdictUnknown}},
-		members: MembersResult{LeaderID: "v1", AgesMS: map[string]int64{"s1": 1200}},
+		members: MembersResult{LeaderID: "v1", ClusterID: "c", AgesMS: map[string]int64{"s1": 1200}, Members: []topic.Member{{
+			ID: "s1", Role: topic.RoleStorage, Status: topic.StatusDead, Draining: true, DiskID: 7, BootNonce: 8, RPCAddr: "a:2", RaftAddr: "a:1",
+			Zone: "z", Release: "r", NewestEntryType: 9, HeartbeatMS: 17, WALBacklog: 3, DiskUsedPercent: 41,
+		}}},
 		quorum: QuorumResult{
 			LeaderID: ptr("v1"), LeaderEpoch: 7, HighWatermark: 12, Majority: 2, CommittedBy: []string{"v1", "v2"}, AnsweredBy: "v1",
 			Servers: []QuorumServer{{ID: "v1", Suffrage: "voter", Reachable: true, LEO: ptr(uint64(12))}, {ID: "v2"}},

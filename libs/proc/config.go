@@ -46,10 +46,24 @@ func stringFlag(name, value, usage string) cli.Flag {
 	return &cli.StringFlag{Name: name, Value: value, Usage: usage, EnvVars: EnvVar(name)}
 }
 
-// CommonFlags declares the settings of Common.
-func CommonFlags() []cli.Flag {
+// taskFlags declares the settings of whatever speaks node RPC.
+func taskFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag("config", "", "YAML `file` with the same names as the flags"),
+		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
+		stringFlag("nats-url", "", "`URL` of a NATS server; empty: no bus (accepted, not used in this release)"),
+		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; required while there is no TLS", EnvVars: EnvVar("insecure")},
+		stringFlag("tls-cert", "", "certificate `file` (not in this release)"),
+		stringFlag("tls-key", "", "key `file` (not in this release)"),
+		stringFlag("tls-ca", "", "CA `file` (not in this release)"),
+		stringFlag("log-level", "info", "`level`: debug, info, warn or error"),
+		stringFlag("log-format", "text", "`format`: text or json"),
+	}
+}
+
+// CommonFlags declares the settings of Common.
+func CommonFlags() []cli.Flag {
+	return append(taskFlags(),
 		stringFlag("node-id", "", "this node's `id` in the cluster (default: the host name)"),
 		stringFlag("data-dir", "", "`directory` of everything that this node keeps"),
 		stringFlag("rpc-addr", ":7944", "listen `address` of the node RPC plane"),
@@ -57,17 +71,9 @@ func CommonFlags() []cli.Flag {
 		stringFlag("gossip-addr", ":7946", "listen `address` of gossip; empty: none (accepted, not used in this release)"),
 		stringFlag("ops-addr", ":7941", "listen `address` of the operator port"),
 		stringFlag("advertise", "", "`host` that other nodes dial (default: the host name)"),
-		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
-		stringFlag("nats-url", "", "`URL` of a NATS server; empty: no bus (accepted, not used in this release)"),
 		stringFlag("zone", "", "failure `zone` of this node"),
-		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; required while there is no TLS", EnvVars: EnvVar("insecure")},
-		stringFlag("tls-cert", "", "certificate `file` (not in this release)"),
-		stringFlag("tls-key", "", "key `file` (not in this release)"),
-		stringFlag("tls-ca", "", "CA `file` (not in this release)"),
 		stringFlag("cluster-secret-file", "", "`file` with the gossip key (accepted, not used in this release)"),
-		stringFlag("log-level", "info", "`level`: debug, info, warn or error"),
-		stringFlag("log-format", "text", "`format`: text or json"),
-	}
+	)
 }
 
 // applyFile sets from the --config file what neither a flag nor the environment set.
@@ -141,18 +147,32 @@ func readCommon(c *cli.Context) (Common, error) {
 		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
 		LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
 	}
-	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
-		if c.String(name) != "" {
-			return Common{}, Usagef("--%s: TLS between nodes is not in this release; use --insecure on a network of your own", name)
-		}
+	if err := checkPlane(c); err != nil {
+		return Common{}, err
 	}
 	return k, k.validate()
 }
 
+// checkPlane refuses settings of the node RPC plane that mean nothing.
+func checkPlane(c *cli.Context) error {
+	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
+		if c.String(name) != "" {
+			return Usagef("--%s: TLS between nodes is not in this release; use --insecure on a network of your own", name)
+		}
+	}
+	if !c.Bool("insecure") {
+		return Usagef("TLS between nodes is not in this release: give --insecure to speak plaintext on a network of your own")
+	}
+	for _, a := range c.StringSlice("join") {
+		if err := ValidateHostPort(a); err != nil {
+			return Usagef("--join %q: %v", a, err)
+		}
+	}
+	return nil
+}
+
 func (k Common) validate() error {
 	switch {
-	case !k.Insecure:
-		return Usagef("TLS between nodes is not in this release: give --insecure to speak plaintext on a network of your own")
 	case len(k.NodeID) > MaxNodeIDLength || !nodeIDPattern.MatchString(k.NodeID):
 		return Usagef("--node-id %q: 1 to %d of A-Z a-z 0-9 . _ -, with a letter or digit at both ends", k.NodeID, MaxNodeIDLength)
 	case k.DataDir == "":
@@ -161,11 +181,6 @@ func (k Common) validate() error {
 	for _, a := range []struct{ flag, addr string }{{"rpc-addr", k.RPCAddr}, {"raft-addr", k.RaftAddr}, {"ops-addr", k.OpsAddr}} {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil {
 			return Usagef("--%s %q: want host:port or :port", a.flag, a.addr)
-		}
-	}
-	for _, a := range k.Join {
-		if err := ValidateHostPort(a); err != nil {
-			return Usagef("--join %q: %v", a, err)
 		}
 	}
 	return nil

@@ -6,7 +6,8 @@
 // the --config file, else from its default; an unknown flag or file key refuses
 // to start and is named. The first SIGTERM or SIGINT ends the context and starts
 // the stop deadline; a second one ends the process at once. The package knows
-// no role and no plane. main_test.go runs a program of its own and shows it.
+// no role and no plane. A daemon is a Program, what does one thing and ends is a
+// Task; both go through execute. proc_test.go runs one of each and shows it.
 package proc
 
 // Release is the version that every program of this source reports.

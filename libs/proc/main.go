@@ -44,41 +44,74 @@ type Program struct {
 	Run func(ctx context.Context, c *cli.Context, common Common, log *slog.Logger) error
 }
 
+// Task is a program that does one thing and ends, as main declares it.
+type Task struct {
+	Name  string
+	Usage string
+	Flags []cli.Flag // its own, beside config, join, nats-url, insecure, tls-* and log-*
+	// Run does the work, or as much of it as it can before ctx ends, and writes
+	// its result to out.
+	Run func(ctx context.Context, c *cli.Context, out io.Writer, log *slog.Logger) error
+}
+
 // Main runs a program to its end and exits the process with its status.
 func Main(p Program) {
 	os.Exit(run(p, os.Args, os.Stderr))
 }
 
+// MainTask runs a task to its end and exits the process with its status.
+func MainTask(t Task) {
+	os.Exit(runTask(t, os.Args, os.Stdout, os.Stderr))
+}
+
 // run is Main without the exit.
 func run(p Program, args []string, stderr io.Writer) int {
 	app := &cli.App{
-		Name: p.Name, Usage: p.Usage, Version: Release, HideHelpCommand: true,
-		Flags: append(CommonFlags(), p.Flags...), ErrWriter: stderr,
-		// The program prints its own errors, once, below.
-		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return Usagef("%v", err) },
-		Action:         func(c *cli.Context) error { return action(p, c, stderr) },
+		Name: p.Name, Usage: p.Usage, Flags: append(CommonFlags(), p.Flags...), ErrWriter: stderr,
+		Action: func(c *cli.Context) error { return action(p, c, stderr) },
+	}
+	return execute(app, args, stderr)
+}
+
+// runTask is MainTask without the exit.
+func runTask(t Task, args []string, stdout, stderr io.Writer) int {
+	app := &cli.App{
+		Name: t.Name, Usage: t.Usage, Flags: append(taskFlags(), t.Flags...), Writer: stdout, ErrWriter: stderr,
+		Action: func(c *cli.Context) error { return taskAction(t, c, stdout, stderr) },
+	}
+	return execute(app, args, stderr)
+}
+
+// execute runs what both kinds of programs have in common.
+func execute(app *cli.App, args []string, stderr io.Writer) int {
+	app.Version, app.HideHelpCommand = Release, true
+	// The program prints its own errors, once, below.
+	app.ExitErrHandler = func(*cli.Context, error) {}
+	app.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return Usagef("%v", err) }
+	do := app.Action
+	app.Action = func(c *cli.Context) error {
+		if c.Args().Present() {
+			return Usagef("unexpected argument %q", c.Args().First())
+		}
+		if err := applyFile(c); err != nil {
+			return err
+		}
+		return do(c)
 	}
 	err := app.Run(args)
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, ErrUsage):
-		fmt.Fprintf(stderr, "%s: %s\nSee %s --help.\n", p.Name, strings.TrimPrefix(err.Error(), "usage: "), p.Name)
+		fmt.Fprintf(stderr, "%s: %s\nSee %s --help.\n", app.Name, strings.TrimPrefix(err.Error(), "usage: "), app.Name)
 		return ExitUsage
 	default:
-		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+		fmt.Fprintf(stderr, "%s: %v\n", app.Name, err)
 		return ExitFailed
 	}
 }
 
 func action(p Program, c *cli.Context, stderr io.Writer) error {
-	if c.Args().Present() {
-		return Usagef("unexpected argument %q", c.Args().First())
-	}
-	if err := applyFile(c); err != nil {
-		return err
-	}
 	common, err := readCommon(c)
 	if err != nil {
 		return err
@@ -96,6 +129,21 @@ func action(p Program, c *cli.Context, stderr io.Writer) error {
 	ctx, stop := withSignals(c.Context, log, limit)
 	defer stop()
 	return p.Run(ctx, c, common, log)
+}
+
+func taskAction(t Task, c *cli.Context, stdout, stderr io.Writer) error {
+	if err := checkPlane(c); err != nil {
+		return err
+	}
+	log, err := NewLogger(stderr, c.String("log-level"), c.String("log-format"))
+	if err != nil {
+		return err
+	}
+	log = log.With("role", t.Name)
+	setMemoryLimit(log)
+	ctx, stop := withSignals(c.Context, log, StopTimeout)
+	defer stop()
+	return t.Run(ctx, c, stdout, log)
 }
 
 // withSignals ends the returned context at the first SIGTERM or SIGINT, and the

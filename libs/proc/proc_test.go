@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,6 +73,45 @@ func TestRefusesToStart(t *testing.T) {
 		}
 		_, _, status, stderr := start(t, all...)
 		if status != ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
+		}
+	}
+}
+
+// TestTask: the same rules as for a daemon, without a node's settings.
+func TestTask(t *testing.T) {
+	start := func(args ...string) (join []string, status int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		task := Task{
+			Name: "task", Flags: []cli.Flag{&cli.BoolFlag{Name: "fail"}},
+			Run: func(_ context.Context, c *cli.Context, w io.Writer, _ *slog.Logger) error {
+				join = c.StringSlice("join")
+				if c.Bool("fail") {
+					return errors.New("boom")
+				}
+				_, err := io.WriteString(w, "done")
+				return err
+			},
+		}
+		status = runTask(task, append([]string{"task"}, args...), &out, &errs)
+		return join, status, out.String(), errs.String()
+	}
+	t.Setenv("NARAD_JOIN", "a:1,b:2")
+	if join, status, out, stderr := start("--insecure"); status != 0 || out != "done" || !slices.Equal(join, []string{"a:1", "b:2"}) {
+		t.Errorf("join %v, status %d, %q, %q", join, status, out, stderr)
+	}
+	if _, status, _, stderr := start("--insecure", "--fail"); status != ExitFailed || !strings.Contains(stderr, "task: boom") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+	for want, args := range map[string][]string{
+		"--insecure":         {},
+		"data-dir":           {"--insecure", "--data-dir", "/x"},
+		"--join":             {"--insecure", "--join", "host"},
+		"--tls-ca":           {"--insecure", "--tls-ca", "x"},
+		"unexpected argumen": {"--insecure", "extra"},
+		"--log-level":        {"--insecure", "--log-level", "loud"},
+	} {
+		if _, status, _, stderr := start(args...); status != ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
 		}
 	}
