@@ -15,6 +15,7 @@
 // Nothing here decides who is admitted, promoted or dead: the leader does.
 //
 // The package forms no cluster unless it is given Initial, and then only on an
-// empty disk after no peer answered as configured. TestJoin and the tests of
-// the voter show the life of a member; identity_test.go shows the directory.
+// empty disk after no peer answered as configured. TestJoinLoop shows how it
+// asks, identity_test.go the directory, and the tests of the voter role the life
+// of members in a real cluster.
 package member

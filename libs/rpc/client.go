@@ -31,10 +31,6 @@ type Client struct {
 	bufs       buffers
 }
 
-// writeBuffer lets the header and a usual batch leave in one write, without
-// net/http allocating a copy buffer.
-const writeBuffer = 64 << 10
-
 // NewClient returns a client without connections.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
@@ -46,7 +42,7 @@ func NewClient(cfg ClientConfig) *Client {
 		c.transports[class] = &http.Transport{
 			DialContext: cfg.Dial, DisableCompression: true, IdleConnTimeout: clientIdle,
 			MaxConnsPerHost: n, MaxIdleConnsPerHost: n,
-			MaxResponseHeaderBytes: maxHeaderBytes, WriteBufferSize: writeBuffer,
+			MaxResponseHeaderBytes: maxHeaderBytes, WriteBufferSize: limit.write,
 		}
 	}
 	return c

@@ -89,11 +89,16 @@ type term struct {
 	elected time.Duration // when this node began to lead
 	since   time.Duration // when the barrier had passed: from then on silence counts
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards heard and pending
 	heard   map[string]time.Duration
-	pending map[string]metastate.Heartbeat     // stamps that are not in an entry yet
-	placing map[topic.Incarnation]*placedTopic // creates under way
-	urgent  chan struct{}                      // a stamp must not wait
+	pending map[string]metastate.Heartbeat // stamps that are not in an entry yet
+	urgent  chan struct{}                  // a stamp must not wait
+
+	// placeMu guards placing: the partitions of creates under way, which count
+	// as load for the next one, so that creates at one moment do not all choose
+	// one node. It is held over a look at the whole assignment table in memory.
+	placeMu sync.Mutex
+	placing map[topic.Incarnation][]topic.Assignment
 }
 
 // New returns a controller that does nothing before Run.
@@ -159,7 +164,8 @@ func (c *Controller) lead(ctx context.Context) {
 	}
 	t := &term{
 		elected: elected, since: c.mono(), heard: map[string]time.Duration{},
-		pending: map[string]metastate.Heartbeat{}, placing: map[topic.Incarnation]*placedTopic{}, urgent: make(chan struct{}, 1),
+		pending: map[string]metastate.Heartbeat{}, urgent: make(chan struct{}, 1),
+		placing: map[topic.Incarnation][]topic.Assignment{},
 	}
 	c.term.Store(t)
 	c.log.Info("leading the metastore", "cluster", c.raft.View().ClusterID())

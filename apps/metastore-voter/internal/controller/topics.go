@@ -18,10 +18,6 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// placedTopic is a create whose entry is under way: its partitions count as load
-// for the next one, so that creates at one moment do not all choose one node.
-type placedTopic struct{ list []topic.Assignment }
-
 // CreateTopic implements metaapi.Voter.
 func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
 	t, err := c.leading()
@@ -56,14 +52,11 @@ func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, erro
 	if err := c.checkFree(next.Name); err != nil {
 		return nil, err
 	}
-	t.mu.Lock() // for the short look at memory that follows; no I/O
-	defer t.mu.Unlock()
-	assigned, err := c.assigned()
+	t.placeMu.Lock() // one look at memory after the other; no I/O
+	defer t.placeMu.Unlock()
+	assigned, err := c.assigned(t.placing)
 	if err != nil {
 		return nil, err
-	}
-	for _, p := range t.placing {
-		assigned = append(assigned, p.list...)
 	}
 	list, err := placement.Assign(next, placement.Candidates(c.memberList(), assigned))
 	var few *placement.NotEnoughNodesError
@@ -74,13 +67,13 @@ func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, erro
 	if err != nil {
 		return nil, fmt.Errorf("place topic %s: %w", next.Name, err)
 	}
-	t.placing[next.Incarnation] = &placedTopic{list}
+	t.placing[next.Incarnation] = list
 	return list, nil
 }
 
 func (c *Controller) placed(t *term, id topic.Incarnation) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.placeMu.Lock()
+	defer t.placeMu.Unlock()
 	delete(t.placing, id)
 }
 
@@ -97,16 +90,21 @@ func (c *Controller) checkFree(name string) error {
 	return err
 }
 
-// assigned lists every partition. A replica that is not latched cannot tell:
-// it is a leader's only for the moment until its own registration is applied.
-func (c *Controller) assigned() ([]topic.Assignment, error) {
+// assigned lists every partition, those of creates under way included, each
+// once. A replica that is not latched cannot tell: it is a leader's only for the
+// moment until its own registration is applied.
+func (c *Controller) assigned(placing map[topic.Incarnation][]topic.Assignment) ([]topic.Assignment, error) {
 	view := c.raft.View()
 	all, err := view.Topics("", "", math.MaxInt)
 	if err != nil {
 		return nil, err
 	}
 	var out []topic.Assignment
+	applied := map[topic.Incarnation]bool{}
 	for _, t := range all {
+		if placing[t.Incarnation] != nil {
+			applied[t.Incarnation] = true
+		}
 		p, err := view.Assignments(t.Name)
 		switch {
 		case errors.Is(err, metastate.ErrUnavailable):
@@ -116,6 +114,11 @@ func (c *Controller) assigned() ([]topic.Assignment, error) {
 			return nil, err
 		default:
 			out = append(out, p.List...)
+		}
+	}
+	for id, list := range placing {
+		if !applied[id] {
+			out = append(out, list...)
 		}
 	}
 	return out, nil
