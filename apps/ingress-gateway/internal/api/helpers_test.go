@@ -93,5 +93,6 @@ func (t *tester) serve(line string, body []byte, length int64, dry bool, h heade
 	out := &answer{Response: resp, body: string(resp.Body)}
 	out.RequestID = strings.Clone(resp.RequestID)
 	resp.Finish(true)
+	theSpec(t).check(t, method, path, out)
 	return out
 }

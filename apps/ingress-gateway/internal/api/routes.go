@@ -39,7 +39,6 @@ const (
 	featureStatus      = "status"
 	featureBackup      = "backup"
 	featureUsers       = "users"
-	featureOpenAPI     = "openapi"
 )
 
 // Routes returns the table of all routes, in the order of api.md.
@@ -84,6 +83,7 @@ func clusterRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/cluster/members/{id}", handle: (*call).getMember},
 		{Method: "GET", Pattern: "/v1/cluster/quorum", handle: (*call).quorum},
 		{Method: "GET", Pattern: "/v1/info", AnySite: true, handle: (*call).info},
+		{Method: "GET", Pattern: "/v1/openapi.yaml", handle: (*call).openapi},
 	}
 }
 
@@ -105,6 +105,5 @@ func laterRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/cluster/backup", Feature: featureBackup},
 		{Method: "GET", Pattern: "/v1/users", Feature: featureUsers},
 		{Method: "POST", Pattern: "/v1/users", Mutating: true, Body: true, Feature: featureUsers},
-		{Method: "GET", Pattern: "/v1/openapi.yaml", Feature: featureOpenAPI},
 	}
 }
