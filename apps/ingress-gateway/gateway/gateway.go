@@ -7,8 +7,7 @@
 //
 // It keeps the ingress WAL and a metastore replica; messages lie here only until
 // they are committed elsewhere. It decides nothing about ownership.
-// gateway_test.go sends a message through it, over real Raft and a storage node in
-// memory.
+// gateway_test.go starts and stops one without a cluster; e2e runs it in whole ones.
 package gateway
 
 import (

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// TestGatewayWithoutACluster: it answers, refuses what it cannot promise and says
+// why, and stops in order. Whole clusters are in e2e.
+func TestGatewayWithoutACluster(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(),
+		// fasthttp's clock lives for ever, and its workers' cleaner until it wakes next.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+	g, err := New(Config{
+		Member: member.Config{
+			NodeID: "gateway-1", Role: topic.RoleGateway, DataDir: t.TempDir(), RPCBind: "127.0.0.1:0", RaftBind: "127.0.0.1:0",
+			Advertise: "127.0.0.1", Join: []string{"127.0.0.1:1"}, Release: "0.1.0",
+		},
+		HTTPAddr: "127.0.0.1:0", API: api.Config{NodeID: "gateway-1"}, DrainDelay: 100 * time.Millisecond,
+	}, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}
+	defer client.CloseIdleConnections()
+	url := "http://" + g.Addr().String() + "/v1/topics/orders/produce"
+	res, err := client.Post(url, "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), `"code":"not_ready"`) || !strings.Contains(string(body), `"applied":"no"`) {
+		t.Fatalf("produce: %d %s", res.StatusCode, body)
+	}
+	if !has(g.acceptReasons(), ops.ReasonNotCaughtUp) {
+		t.Fatalf("accept reasons %+v", g.acceptReasons())
+	}
+	cancel()
+	testkit.Poll(t, time.Second, "it says that it drains", func() bool { return has(g.acceptReasons(), ops.ReasonDraining) })
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func has(reasons []ops.Reason, code string) bool {
+	for _, r := range reasons {
+		if r.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// fakeLeader answers look-ups from a map.
+type fakeLeader struct {
+	leaderAPI
+	topics map[string]*topic.Topic
+	asked  int
+	err    error
+}
+
+func (f *fakeLeader) LookupTopic(_ context.Context, req *metaapi.LookupTopicRequest) (*metaapi.TopicResult, error) {
+	f.asked++
+	if f.err != nil {
+		return nil, f.err
+	}
+	if t := f.topics[req.Name]; t != nil {
+		return &metaapi.TopicResult{Topic: *t}, nil
+	}
+	return nil, problem.New(problem.TopicNotFound, "no")
+}
+
+func TestUnknownNamesCostTheLeaderOneQuestion(t *testing.T) {
+	meta := testkit.NewMeta()
+	leader := &fakeLeader{topics: map[string]*topic.Topic{"new": {Name: "new", Incarnation: 9}}}
+	names := newTopics(meta, leader, func(context.Context, uint64) error { return nil })
+	for range 10 {
+		if got, err := names.Resolve(context.Background(), "new"); err != nil || got.Incarnation != 9 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if _, err := names.Resolve(context.Background(), "none"); !problem.HasCode(err, problem.TopicNotFound) {
+			t.Fatal(err)
+		}
+	}
+	if leader.asked != 2 {
+		t.Fatalf("%d questions", leader.asked)
+	}
+	meta.PutTopic(topic.Topic{Name: "none", Incarnation: 10}, nil) // the replica knows better at once
+	if got, err := names.Resolve(context.Background(), "none"); err != nil || got.Incarnation != 10 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	leader.err = errors.New("down")
+	if _, err := names.Resolve(context.Background(), "other"); !problem.HasCode(err, problem.NoMetastoreLeader) {
+		t.Fatal(err)
+	}
+	meta.SetState(false, false)
+	if _, err := names.Resolve(context.Background(), "other"); !problem.HasCode(err, problem.NotReady) {
+		t.Fatal(err)
+	}
+}
