@@ -34,7 +34,9 @@ type Client struct {
 // NewClient returns a client without connections.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: probeIdle, Interval: probeInterval, Count: probeCount,
+		}}).DialContext
 	}
 	c := &Client{cfg: cfg}
 	for class, limit := range defaultBounds() {

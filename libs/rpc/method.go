@@ -72,6 +72,9 @@ const (
 	// dialTimeout is generous for a network of one data centre, and short
 	// enough to try another peer within a user's patience.
 	dialTimeout = 3 * time.Second
+	// A peer that vanished without a word must not cost one call's budget for
+	// each idle connection: probes find it within about 20 s.
+	probeIdle, probeInterval, probeCount = 10 * time.Second, 3 * time.Second, 3
 	// headerTimeout closes connections that trickle their header.
 	headerTimeout = 5 * time.Second
 	// readTimeout bounds header and body of one request. It must stay above

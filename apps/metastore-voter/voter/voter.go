@@ -72,13 +72,10 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 // Run does the work until ctx ends, and returns nil after an ordered stop, else
 // the first cause.
 func (v *Voter) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, v.member.Stopping)() // not ready before anything ends
 	var g proc.Group
 	g.Add("member", v.member.Run)
-	g.Add("controller", func(ctx context.Context) error {
-		err := v.controller.Run(ctx)
-		v.member.Stopping()
-		return err
-	})
+	g.Add("controller", v.controller.Run)
 	return g.Run(ctx, v.log)
 }
 

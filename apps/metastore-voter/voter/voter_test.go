@@ -9,6 +9,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
@@ -110,6 +111,9 @@ func TestStopHandsLeadershipOver(t *testing.T) {
 	old.cancel()
 	if err := <-old.done; err != nil {
 		t.Fatal(err)
+	}
+	if r := old.member.Ready(); len(r) == 0 || r[0].Code != ops.ReasonStopping {
+		t.Errorf("readiness of a stopping voter: %+v", r)
 	}
 	if old.member.Raft().IsLeader() { // its Raft still runs: only the hand-over can have ended it
 		t.Error("an ordered stop left the leadership where it was")
