@@ -129,7 +129,9 @@ func (n *node) do(c *call) {
 	}
 }
 
-// fail lets go of the takers: the node could not be asked, or (late) not in time.
+// fail lets go of the takers: the node could not be asked, or (late) has not
+// answered yet. What is asked late is not asked again before the call is over: a
+// node that is only slow must not be made slower.
 func (a *asked) fail(c *call, late bool) {
 	l := a.life
 	l.mu.Lock()
@@ -138,11 +140,19 @@ func (a *asked) fail(c *call, late bool) {
 		return
 	}
 	for i, cp := range a.claim.Partitions {
-		if p := &l.list[cp.Partition]; p.epoch == cp.Epoch && p.wakes == a.wakes[i] {
-			p.ask, p.down = false, true
+		p := &l.list[cp.Partition]
+		if p.epoch != cp.Epoch {
+			continue
+		}
+		p.slow = late
+		if late {
+			p.ask = false
+		} else {
+			p.ask, p.down = p.wakes != a.wakes[i], true
 		}
 	}
 	a.letGoLocked(c)
+	l.armRetryLocked()
 	l.mu.Unlock()
 	l.pump()
 }
@@ -197,7 +207,7 @@ func (a *asked) answer(c *call, ans *nodeapi.ClaimAnswer) {
 // statusLocked takes over what the node said of each partition. A wake-up that came
 // meanwhile may be younger than the answer: then it is worth asking again.
 func (a *asked) statusLocked(ans *nodeapi.ClaimAnswer) {
-	given := false
+	given, now := false, time.Now()
 	for _, ds := range ans.Deliveries {
 		given = given || len(ds) > 0
 	}
@@ -207,7 +217,7 @@ func (a *asked) statusLocked(ans *nodeapi.ClaimAnswer) {
 			continue
 		}
 		woken := p.wakes != a.wakes[i]
-		p.later = false
+		p.later, p.slow, p.heard = false, false, now
 		switch ans.Partitions[i] {
 		case nodeapi.ClaimMore:
 			p.ask, p.down, p.later = given || woken, false, !given
@@ -223,7 +233,7 @@ func (a *asked) statusLocked(ans *nodeapi.ClaimAnswer) {
 func (l *life) deliverLocked(w *waiter, ds []nodeapi.Delivery) {
 	down := 0
 	for i := range l.list {
-		if l.list[i].down && w.lane.covers(i) {
+		if l.list[i].missed(w) && w.lane.covers(i) {
 			down++
 		}
 	}

@@ -46,6 +46,8 @@ type partition struct {
 	disk   topic.ID64
 	ask    bool // it may have something: worth a claim
 	down   bool // the last try could not ask it
+	slow   bool // a claim has not been answered in time, and is not over
+	heard  time.Time
 	later  bool // it had more, and gave nothing: not at once again
 	wakes  uint32
 }
@@ -173,7 +175,7 @@ func (l *life) enter(w *waiter) bool {
 	l.waiters++
 	if w.req.Wait == 0 { // it asks for what is there now: what was heard before does not count
 		for i := range l.list {
-			if p := &l.list[i]; ln.covers(i) && !p.down {
+			if p := &l.list[i]; ln.covers(i) && !p.down && !p.slow {
 				p.ask = true
 			}
 		}
@@ -203,13 +205,20 @@ func (l *life) leave(w *waiter, forced bool) bool {
 	return true
 }
 
+// missed tells whether a waiter has not heard of the partition: it could not be
+// asked, or was asked and has not answered since the waiter came. One that answers
+// slowly, again and again, is not missed.
+func (p *partition) missed(w *waiter) bool {
+	return p.down || p.slow && p.heard.Before(w.since)
+}
+
 // emptyLocked ends a waiter with nothing: its wait is over, or all were asked.
 func (l *life) emptyLocked(w *waiter) {
 	down, all := 0, 0
 	for i := range l.list {
 		if w.lane.covers(i) {
 			all++
-			if l.list[i].down {
+			if l.list[i].missed(w) {
 				down++
 			}
 		}
@@ -247,7 +256,7 @@ func (l *life) woken(partition int32) {
 	if int(partition) < len(l.list) && partition >= 0 {
 		p := &l.list[partition]
 		p.wakes++
-		p.ask = p.leader != ""
+		p.ask = p.leader != "" && !p.slow
 	}
 }
 
@@ -262,7 +271,7 @@ func (l *life) askAgain(now time.Time) {
 		return
 	}
 	for i := range l.list {
-		if p := &l.list[i]; p.leader != "" {
+		if p := &l.list[i]; p.leader != "" && !p.slow {
 			p.ask = true
 		}
 	}
@@ -278,7 +287,7 @@ func (l *life) armRetryLocked() {
 		return
 	}
 	for i := range l.list {
-		if p := &l.list[i]; (p.down || p.later) && !p.ask && p.leader != "" {
+		if p := &l.list[i]; (p.down || p.later) && !p.ask && !p.slow && p.leader != "" {
 			l.retry = time.AfterFunc(retryDown, l.retryDown)
 			return
 		}
@@ -290,7 +299,7 @@ func (l *life) retryDown() {
 	l.retry = nil
 	if l.waiters > 0 {
 		for i := range l.list {
-			if p := &l.list[i]; (p.down || p.later) && p.leader != "" {
+			if p := &l.list[i]; (p.down || p.later) && p.leader != "" && !p.slow {
 				p.ask = true
 			}
 		}
