@@ -22,7 +22,7 @@ type Node interface {
 	// watermark has passed everything in it, records that the partition already
 	// had included. Refusals with applied "no": not_partition_leader (members
 	// leader, leader_epoch), incarnation_mismatch (members live, given),
-	// stale_epoch, damaged_batch, not_ready, partition_unavailable, overloaded.
+	// stale_epoch, damaged_batch, not_ready, partition_unavailable, overloaded, disk_full.
 	// With applied "unknown": outcome_unknown (a failed write or sync).
 	Commit(ctx context.Context, req *CommitRequest) (*CommitResult, error)
 	// Claim leases records for takers that wait now, for several topics in one

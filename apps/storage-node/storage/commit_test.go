@@ -107,16 +107,17 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("claim before the latch: %d", st)
 	}
 	c.meta.SetState(true, true)
-	a := topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: "storage-2", DiskID: 3}}, Leader: "storage-2", LeaderEpoch: 9}
+	p.mustCommit("orders", 0, batch(1, 1)) // it is open now, and led
+	a := topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: nodeID, DiskID: 3}}, Leader: nodeID, LeaderEpoch: p.epoch}
+	c.meta.PutTopic(c.topics["orders"], []topic.Assignment{a})
+	if _, err := p.commit("orders", 0, batch(1, 2)); !problem.HasCode(err, problem.PartitionUnavailable) {
+		t.Errorf("lost disk: %v", err)
+	}
+	a = topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: "storage-2", DiskID: 3}}, Leader: "storage-2", LeaderEpoch: 9}
 	c.meta.PutTopic(c.topics["orders"], []topic.Assignment{a})
 	_, err := p.commit("orders", 0, batch(1, 1))
 	if !problem.HasCode(err, problem.NotPartitionLeader) {
 		t.Errorf("elsewhere: %v", err)
-	}
-	a = topic.Assignment{Ref: good.Ref, Replicas: []topic.Replica{{Node: nodeID, DiskID: 3}}, Leader: nodeID, LeaderEpoch: p.epoch}
-	c.meta.PutTopic(c.topics["orders"], []topic.Assignment{a})
-	if _, err = p.commit("orders", 0, batch(1, 1)); !problem.HasCode(err, problem.PartitionUnavailable) {
-		t.Errorf("lost disk: %v", err)
 	}
 }
 

@@ -432,3 +432,33 @@ func TestConsumersUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// A position of the old life that is about to be written when the name gets a
+// new life never lands in the new directory: not before the node has noticed
+// the change by itself, and not after.
+func TestOldPositionsNeverReachTheNewLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		c := newCluster(t, fs, "data")
+		c.put("orders", 0xa, onePartition())
+		p := c.start()
+		p.mustCommit("orders", 0, batch(1, 1, 2, 3))
+		p.ack("orders", p.take("orders", 2)...) // to be written in 100 ms
+		pass(90 * time.Millisecond)
+		c.remove("orders")
+		c.put("orders", 0xb, onePartition())
+		p.mustCommit("orders", 0, batch(2, 1))
+		pass(15 * time.Millisecond) // the flush was due; the look at the change is not
+		synctest.Wait()
+		c.fs = fs.Copy() // the process dies
+		p.shutDown()
+		p = c.start()
+		defer p.shutDown()
+		if d := p.details("orders", 0); d.Frontier != 0 || d.HighWatermark < 1 || d.HighWatermark > 2 {
+			t.Fatalf("the new life begins with %+v", d)
+		}
+		if got := payloads(p.take("orders", 10)); !slices.Equal(got, []string{"2-1"}) {
+			t.Fatalf("the new life delivers %v", got)
+		}
+	})
+}

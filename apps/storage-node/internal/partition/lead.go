@@ -15,7 +15,7 @@ import (
 func (p *Partition) Lead(a *topic.Assignment) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leader != nil && p.leader.Epoch() >= a.LeaderEpoch {
+	if p.leader != nil && p.Epoch() >= a.LeaderEpoch {
 		return nil
 	}
 	if p.closed {
@@ -31,9 +31,12 @@ func (p *Partition) Lead(a *topic.Assignment) error {
 		return fmt.Errorf("lead %s under epoch %d: %w", p.ref, a.LeaderEpoch, err)
 	}
 	if p.queue == nil {
-		return p.openQueueLocked(a.LeaderEpoch)
+		p.openQueueLocked(a.LeaderEpoch)
+	} else if err := p.queue.NewEpoch(a.LeaderEpoch); err != nil {
+		return err
 	}
-	return p.queue.NewEpoch(a.LeaderEpoch)
+	p.epoch.Store(uint32(a.LeaderEpoch))
+	return nil
 }
 
 // beginLocked makes this copy the leader. The lock is held across the syncs of
@@ -118,7 +121,7 @@ func (p *Partition) failLocked(err error) error {
 }
 
 // openQueueLocked makes the consume side from the positions in the state.
-func (p *Partition) openQueueLocked(epoch topic.Epoch) error {
+func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 	var seed [32]byte
 	p.s.Random(seed[:])
 	q, err := queue.Open(queue.Config{
@@ -132,7 +135,6 @@ func (p *Partition) openQueueLocked(epoch topic.Epoch) error {
 	}
 	p.state.Position = nil
 	p.queue = q
-	return nil
 }
 
 func (p *Partition) skipped(from, to int64, err error) {

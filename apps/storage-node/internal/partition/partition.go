@@ -56,8 +56,9 @@ type Partition struct {
 	state partlog.State // identities of the copy; the rest is filled in at each save
 	queue *queue.Queue
 
-	hwm  atomic.Int64 // stored under mu, read anywhere
-	used atomic.Bool  // since the last look of Idle
+	hwm   atomic.Int64  // stored under mu, read anywhere
+	epoch atomic.Uint32 // stored when Lead is done; read by every request, which must not wait for an append
+	used  atomic.Bool   // since the last look of Idle
 
 	// mu is the append lock: it guards what follows and is held across the
 	// write of a batch (not its sync), so that batches stand in the order in
@@ -166,15 +167,8 @@ func (p *Partition) HighWatermark() int64 { return p.hwm.Load() }
 // LogStart implements queue.Source.
 func (p *Partition) LogStart() int64 { return min(p.log.LogStart(), p.hwm.Load()) }
 
-// Epoch is the epoch under which the partition is led; 0 before Lead.
-func (p *Partition) Epoch() topic.Epoch {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.leader == nil {
-		return 0
-	}
-	return p.leader.Epoch()
-}
+// Epoch is the epoch under which the partition is led; 0 before Lead. It takes no lock.
+func (p *Partition) Epoch() topic.Epoch { return topic.Epoch(p.epoch.Load()) }
 
 // Idle tells whether the partition was not used since the last call, and lets
 // go of its files then.
