@@ -3,8 +3,8 @@
 
 SHELL := /bin/bash
 BIN := bin
-PROGRAMS := metastore-voter storage-node ingress-gateway
-MODULES := libs/client libs apps/metastore-voter apps/storage-node apps/ingress-gateway tools e2e
+PROGRAMS := metastore-voter storage-node ingress-gateway purge-sweeper
+MODULES := libs/client libs apps/metastore-voter apps/storage-node apps/ingress-gateway apps/purge-sweeper tools e2e
 GO := go
 # Static binaries: they run in an image with nothing else in it.
 export CGO_ENABLED ?= 0

@@ -265,7 +265,7 @@ func TestTopLevel(t *testing.T) {
 			t.Errorf("%s stands at the top level", e.Name())
 		}
 	}
-	for _, app := range []string{"metastore-voter", "storage-node", "ingress-gateway"} {
+	for _, app := range []string{"metastore-voter", "storage-node", "ingress-gateway", "purge-sweeper"} {
 		readme := filepath.Join(root, "apps", app, "README.md")
 		if _, err := os.Stat(readme); err != nil {
 			t.Errorf("%s: a role has a guide for operators", readme)

@@ -55,6 +55,16 @@ var bans = []Ban{
 	{"apps/storage-node/...", "github.com/narad-mq/narad/apps/ingress-gateway/...", "roles meet in contract packages only", nil},
 	{"apps/ingress-gateway/...", "github.com/narad-mq/narad/apps/metastore-voter/...", "roles meet in contract packages only", nil},
 	{"apps/ingress-gateway/...", "github.com/narad-mq/narad/apps/storage-node/...", "roles meet in contract packages only", nil},
+	{"apps/metastore-voter/...", "github.com/narad-mq/narad/apps/purge-sweeper/...", "roles meet in contract packages only", nil},
+	{"apps/storage-node/...", "github.com/narad-mq/narad/apps/purge-sweeper/...", "roles meet in contract packages only", nil},
+	{"apps/ingress-gateway/...", "github.com/narad-mq/narad/apps/purge-sweeper/...", "roles meet in contract packages only", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/apps/metastore-voter/...", "roles meet in contract packages only", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/apps/storage-node/...", "roles meet in contract packages only", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/apps/ingress-gateway/...", "roles meet in contract packages only", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/libs/member/...", "the sweeper is no member: it asks, and has no replica to trust", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/libs/raftnode/...", "the sweeper is no member: it asks, and has no replica to trust", nil},
+	{"apps/purge-sweeper/...", "github.com/narad-mq/narad/libs/vfs/...", "the sweeper keeps nothing on disk and touches no directory: nodes do", nil},
+	{"apps/purge-sweeper/...", "os", "the sweeper keeps nothing on disk and touches no directory: nodes do", nil},
 }
 
 // Budgets of size (engineering.md): the limit is for each, the goal for nine of ten.

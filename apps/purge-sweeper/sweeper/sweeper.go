@@ -105,7 +105,7 @@ func (r *Role) Run(ctx context.Context) error {
 	defer cancel()
 	members, err := r.voter.Members(ctx)
 	if err != nil {
-		return fmt.Errorf("ask for the members of the cluster: %w", err)
+		return fmt.Errorf("ask %s for the members of the cluster: %w", strings.Join(r.cfg.Join, ", "), err)
 	}
 	r.cluster = members.ClusterID
 	report := &Report{ClusterID: members.ClusterID, LeaderID: members.LeaderID, Release: proc.Release, DryRun: true}
