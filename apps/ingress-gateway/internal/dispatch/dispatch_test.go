@@ -36,6 +36,7 @@ type got struct {
 	partition int32
 	stream    record.Stream
 	seq       uint64
+	oldest    record.Oldest
 	payload   string
 }
 
@@ -56,7 +57,7 @@ func (s *store) Commit(_ context.Context, req *nodeapi.CommitRequest) (*nodeapi.
 		if err != nil {
 			return nil, err
 		}
-		s.got = append(s.got, got{req.Partition, dec.Header().Stream, rec.Number.Seq, string(v.Payload)})
+		s.got = append(s.got, got{req.Partition, dec.Header().Stream, rec.Number.Seq, dec.Header().Oldest, string(v.Payload)})
 	}
 	return &nodeapi.CommitResult{}, nil
 }
@@ -305,5 +306,25 @@ func TestOutcomeIsUnknownUnlessSurelyNothingWasDone(t *testing.T) {
 		if got := outcome(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
 		}
+	}
+}
+
+func TestBatchesNameTheOldestRecordOfTheWAL(t *testing.T) {
+	f := newFixture(t)
+	f.append("gone", 9, 0, "held")
+	testkit.Poll(t, 5*time.Second, "it is held", func() bool { return f.d.stats.Load().Held == 1 })
+	f.append("a", 7, 0, "x")
+	testkit.Poll(t, 5*time.Second, "the other is sent", func() bool { return len(f.store.all()) == 1 })
+	all := f.store.all()
+	if want := (record.Oldest{ID: f.log.Identity(), Seq: all[0].seq - 1}); all[0].oldest != want {
+		t.Fatalf("oldest %+v, want %+v", all[0].oldest, want)
+	}
+	f.put("gone", 9, "n1") // the view had lagged
+	testkit.Poll(t, 5*time.Second, "both are dispatched", func() bool { return f.d.Left() == 0 })
+	f.append("a", 7, 0, "y")
+	f.empty()
+	all = f.store.all()
+	if last := all[len(all)-1]; last.oldest.Seq != last.seq {
+		t.Fatalf("oldest %+v of %+v", last.oldest, last)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/narad-mq/narad/libs/dispatchq"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/vfs"
 	"github.com/narad-mq/narad/libs/wal"
 )
@@ -50,6 +51,7 @@ type Dispatcher struct {
 	deps    Deps
 	machine *dispatchq.Machine // the loop's
 	world   *world             // the loop's
+	marks   marks              // the loop's
 	origin  time.Time
 	chunks  chunks
 	records chan []added
@@ -159,17 +161,26 @@ func (d *Dispatcher) drainReports() {
 
 func (d *Dispatcher) add(list []added) {
 	now := d.now()
+	d.marks.read(list)
 	for i := range list {
 		if !d.machine.Add(now, list[i].key, list[i].item) {
-			d.deps.WAL.Done(wal.Position(list[i].item.Pos)) // its parked log holds it
+			d.deps.WAL.Done(wal.Position(list[i].item.Pos))                          // its parked log holds it
+			d.deps.Space.Dispatched(list[i].key.Incarnation, int(list[i].item.Size)) // counted there
+			d.marks.done(&list[i].item)
 		}
 	}
 }
 
 // execute starts what the machine orders.
 func (d *Dispatcher) execute(ctx context.Context, o dispatchq.Orders) {
-	for _, b := range o.Send {
-		d.start(func() { d.send(ctx, b) })
+	if len(o.Send) > 0 {
+		oldest := d.marks.oldest()
+		if d.parked.left() > 0 {
+			oldest = record.Oldest{} // parked records are older than what the WAL says
+		}
+		for _, b := range o.Send {
+			d.start(func() { d.send(ctx, b, oldest) })
+		}
 	}
 	for _, p := range o.Probe {
 		d.start(func() { d.probe(ctx, p) })

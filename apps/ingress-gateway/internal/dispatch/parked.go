@@ -229,6 +229,7 @@ func (d *Dispatcher) park(ctx context.Context, p dispatchq.Park) {
 		positions := make([]wal.Position, n)
 		for i := range positions {
 			positions[i] = wal.Position(p.Items[i].Pos)
+			d.marks.done(&p.Items[i])
 		}
 		d.deps.WAL.Done(positions...)
 		d.machine.Parked(now, p.Key, n)

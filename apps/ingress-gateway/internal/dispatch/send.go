@@ -19,11 +19,11 @@ import (
 func newBuilder() any { return &record.Builder{} }
 
 // send carries out one batch and reports what became of it.
-func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch) {
+func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch, oldest record.Oldest) {
 	started := time.Now()
 	builder := d.batches.Get().(*record.Builder)
 	defer d.batches.Put(builder)
-	bad, err := d.build(builder, b)
+	bad, err := d.build(builder, b, oldest)
 	if bad != nil {
 		d.deps.Log.Error("a record of the write-ahead log cannot be read any more and is lost",
 			"topic", b.Key.Topic, "partition", b.Key.Partition, "wal", bad.WAL.String(), "number", bad.Seq, "error", err)
@@ -49,13 +49,12 @@ func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch) {
 
 // build encodes the batch. bad is a record that is damaged for good; an error
 // without it is a shortage, and the same may be tried again.
-func (d *Dispatcher) build(builder *record.Builder, b dispatchq.Batch) (bad *dispatchq.Item, err error) {
+func (d *Dispatcher) build(builder *record.Builder, b dispatchq.Batch, oldest record.Oldest) (bad *dispatchq.Item, err error) {
 	kind := record.StreamWAL
 	if b.Key.Pinned {
 		kind = record.StreamWALPinned
 	}
-	// Oldest stays empty: a partition then forgets a stream after its idle days only.
-	builder.Reset(record.Stream{Kind: kind, ID: b.Items[0].WAL, A: uint32(b.Key.Partition)}, 0, record.Oldest{})
+	builder.Reset(record.Stream{Kind: kind, ID: b.Items[0].WAL, A: uint32(b.Key.Partition)}, 0, oldest)
 	bodies := d.chunks.bodies(b.Items)
 	var buf []byte
 	for i := range b.Items {
@@ -140,6 +139,7 @@ func (d *Dispatcher) done(items []dispatchq.Item, key dispatchq.Key) {
 	positions := make([]wal.Position, 0, len(items))
 	for i := range items {
 		bytes += int(items[i].Size)
+		d.marks.done(&items[i])
 		if !items[i].Parked {
 			positions = append(positions, wal.Position(items[i].Pos))
 		}
