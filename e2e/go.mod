@@ -4,12 +4,9 @@ go 1.26.0
 
 require github.com/narad-mq/narad/libs v0.0.0
 
-require github.com/narad-mq/narad/libs/client v0.0.0
-
 require (
-	github.com/klauspost/compress v1.20.4 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
+	github.com/klauspost/compress v1.20.4
+	github.com/narad-mq/narad/libs/client v0.0.0
 )
 
 replace github.com/narad-mq/narad/libs => ../libs

@@ -30,7 +30,7 @@ func drain(ctx context.Context, t *testing.T, cl *client.Client, topic string, n
 	t.Helper()
 	got := map[string]int{}
 	for total := 0; total < n; {
-		r, err := cl.Receive(ctx, topic, client.ReceiveOptions{Max: 100, Wait: 10 * time.Second})
+		r, err := cl.Receive(ctx, topic, client.ReceiveOptions{Max: min(n-total, 100), Wait: 10 * time.Second})
 		if err != nil {
 			t.Fatalf("receive after %d of %d: %v", total, n, err)
 		}

@@ -1,4 +1,3 @@
 module github.com/narad-mq/narad/libs/client
 
 go 1.26.0
-
