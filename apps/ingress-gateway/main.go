@@ -26,7 +26,7 @@ func run(ctx context.Context, c *cli.Context, common proc.Common, log *slog.Logg
 		return err
 	}
 	registry := ops.NewRegistry()
-	port, err := ops.Start(common.OpsAddr, ops.Identity{NodeID: common.NodeID, Role: "ingress-gateway", Release: proc.Release}, registry)
+	port, err := ops.Start(common.OpsAddr, ops.Identity{NodeID: common.NodeID, Role: "ingress-gateway", Release: proc.Release}, registry, ops.WithProfiles(common.Pprof))
 	if err != nil {
 		return err
 	}

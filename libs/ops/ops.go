@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"sync/atomic"
 	"time"
 
@@ -77,8 +78,25 @@ type Server struct {
 	ended  chan error
 }
 
+// Option adds something to the port that not every process shows.
+type Option func(*http.ServeMux)
+
+// WithProfiles adds /debug/pprof/ when on is set (--pprof): CPU and heap profiles
+// and stacks of a running process, for whoever may reach the port. A CPU profile
+// of 30 s or more is refused, because an answer ends before that.
+func WithProfiles(on bool) Option {
+	return func(mux *http.ServeMux) {
+		if !on {
+			return
+		}
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+}
+
 // Start opens the port and serves it. The registry is what /metrics shows.
-func Start(addr string, id Identity, registry *prometheus.Registry) (*Server, error) {
+func Start(addr string, id Identity, registry *prometheus.Registry, options ...Option) (*Server, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("open the operator port: %w", err)
@@ -93,6 +111,9 @@ func Start(addr string, id Identity, registry *prometheus.Registry) (*Server, er
 	mux.HandleFunc("GET /quorum", s.quorum)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /metrics/topics", s.topicMetrics)
+	for _, add := range options {
+		add(mux)
+	}
 	s.http = &http.Server{
 		Handler: mux, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader,

@@ -76,3 +76,18 @@ func TestPortShowsTheSource(t *testing.T) {
 		t.Errorf("/metrics/topics = %d without a source, want 404", status)
 	}
 }
+
+func TestProfilesOnlyWhenAsked(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		s, err := Start("127.0.0.1:0", Identity{}, NewRegistry(), WithProfiles(on))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, path := range []string{"/debug/pprof/heap", "/debug/pprof/profile?seconds=1"} {
+			if status, _ := get(t, s, path); (status == 200) != on {
+				t.Errorf("%s = %d with profiles %t", path, status, on)
+			}
+		}
+	}
+}

@@ -27,6 +27,7 @@ type Common struct {
 	Insecure   bool
 	LogLevel   string
 	LogFormat  string
+	Pprof      bool // profiles on the operator port
 }
 
 // MaxNodeIDLength keeps node ids short enough for file names, labels and logs.
@@ -73,6 +74,7 @@ func CommonFlags() []cli.Flag {
 		stringFlag("advertise", "", "`host` that other nodes dial (default: the host name)"),
 		stringFlag("zone", "", "failure `zone` of this node"),
 		stringFlag("cluster-secret-file", "", "`file` with the gossip key (accepted, not used in this release)"),
+		&cli.BoolFlag{Name: "pprof", Usage: "serve /debug/pprof/ on the operator port", EnvVars: EnvVar("pprof")},
 	)
 }
 
@@ -146,6 +148,7 @@ func readCommon(c *cli.Context) (Common, error) {
 		OpsAddr: c.String("ops-addr"), Advertise: orHost(c.String("advertise")), Join: c.StringSlice("join"),
 		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
 		LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
+		Pprof: c.Bool("pprof"),
 	}
 	if err := checkPlane(c); err != nil {
 		return Common{}, err
