@@ -17,11 +17,15 @@ func main() {
 	proc.Main(proc.Program{
 		Name:  "storage-node",
 		Usage: "keep the partition logs of a Narad cluster and serve them to gateways",
-		Run:   run,
+		Flags: []cli.Flag{&cli.BoolFlag{
+			Name: "topic-metrics", Value: true, EnvVars: proc.EnvVar("topic-metrics"),
+			Usage: "serve series per topic at /metrics/topics of the operator port",
+		}},
+		Run: run,
 	})
 }
 
-func run(ctx context.Context, _ *cli.Context, common proc.Common, log *slog.Logger) (err error) {
+func run(ctx context.Context, c *cli.Context, common proc.Common, log *slog.Logger) (err error) {
 	cfg, err := daemon.Configure(common)
 	if err != nil {
 		return err
@@ -37,6 +41,6 @@ func run(ctx context.Context, _ *cli.Context, common proc.Common, log *slog.Logg
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	port.SetSource(d.Source())
+	port.SetSource(d.Source(c.Bool("topic-metrics")))
 	return d.Run(ctx)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/topicmetrics"
 	"github.com/narad-mq/narad/apps/storage-node/storage"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
@@ -126,9 +127,10 @@ func (d *Daemon) Close() error {
 	return nil
 }
 
-// Source is what the node shows on its operator port.
-func (d *Daemon) Source() *ops.Source {
-	return &ops.Source{
+// Source is what the node shows on its operator port, the page of series per
+// topic only if asked.
+func (d *Daemon) Source(topicMetrics bool) *ops.Source {
+	source := &ops.Source{
 		Ready: func() (reasons, degraded []ops.Reason) {
 			if err := d.role.Degraded(); err != nil {
 				degraded = append(degraded, ops.Reason{Code: ops.ReasonDiskFull, Detail: err.Error()})
@@ -136,4 +138,8 @@ func (d *Daemon) Source() *ops.Source {
 			return d.member.Ready(), degraded
 		},
 	}
+	if topicMetrics {
+		source.TopicMetrics = topicmetrics.Handler(d.member.NodeID(), d.member.View(), d.role.Node())
+	}
+	return source
 }
