@@ -19,15 +19,26 @@ const (
 	// openWait bounds how long a claim waits for a partition that is being
 	// opened: a directory check may ask the metastore, and others wait in this claim.
 	openWait = 300 * time.Millisecond
+	// takeTime is when a claim stops to take more and answers with what it has: a
+	// tenth of what the gateway waits for, so that a slow disk costs a late answer
+	// and never leases whose answer comes too late.
+	takeTime = 500 * time.Millisecond
 )
 
 // Claim implements nodeapi.Node.
 func (n *Node) Claim(ctx context.Context, req *nodeapi.ClaimRequest) (*nodeapi.ClaimResult, error) {
 	res := &nodeapi.ClaimResult{Claims: make([]nodeapi.ClaimAnswer, len(req.Claims))}
-	budget := claimBytes
+	budget, until := claimBytes, time.Now().Add(takeTime)
+	claims := make([]claim, len(req.Claims))
 	for i := range req.Claims {
-		c := claim{n: n, req: &req.Claims[i], answer: &res.Claims[i], gateway: req.Gateway, budget: &budget}
-		c.run(ctx)
+		claims[i] = claim{n: n, req: &req.Claims[i], answer: &res.Claims[i], gateway: req.Gateway, budget: &budget, until: until}
+		claims[i].run(ctx)
+	}
+	if err := ctx.Err(); err != nil { // the caller is gone: these leases have no taker
+		for i := range claims {
+			claims[i].undo()
+		}
+		return nil, err
 	}
 	return res, nil
 }
@@ -38,11 +49,12 @@ type claim struct {
 	req     *nodeapi.Claim
 	answer  *nodeapi.ClaimAnswer
 	gateway string
-	budget  *int // payload bytes that the whole answer may still take
+	budget  *int      // payload bytes that the whole answer may still take
+	until   time.Time // after which nothing more is taken
 
 	lim        lease.Limits
 	visibility int64
-	queues     []*queue.Queue // by partition of the claim; nil: its status is final
+	queues     []*queue.Queue // by partition of the claim; nil: not to be asked
 }
 
 func (c *claim) run(ctx context.Context) {
@@ -57,7 +69,7 @@ func (c *claim) run(ctx context.Context) {
 	c.lim = lease.Limits{MaxInFlight: t.MaxInFlight, MaxAckedAhead: t.MaxAckedAhead}
 	c.visibility = t.VisibilityTimeoutMS
 	c.open(ctx)
-	c.serve()
+	c.serve(ctx)
 	c.arm()
 }
 
@@ -103,13 +115,16 @@ func (c *claim) open(ctx context.Context) {
 
 // serve gives each taker records from the partitions in turn: every taker, and
 // every claim, begins at another one, so that none is drained before others.
-func (c *claim) serve() {
+func (c *claim) serve(ctx context.Context) {
 	k := len(c.queues)
 	if k == 0 {
 		return
 	}
 	turn := int(c.n.turn.Add(1) % uint64(k))
 	for i := range c.req.Takers {
+		if ctx.Err() != nil || time.Now().After(c.until) {
+			return
+		}
 		t := &c.req.Takers[i]
 		want := queue.Want{
 			Records: min(max(t.Max, 0), maxTake), Bytes: min(max(t.MaxBytes, 1), *c.budget), First: true, VisibilityMS: t.VisibilityMS,
@@ -128,6 +143,26 @@ func (c *claim) serve() {
 	}
 }
 
+// undo gives back what was taken.
+func (c *claim) undo() {
+	at := make(map[int32]*queue.Queue, len(c.queues))
+	for i, q := range c.queues {
+		at[c.req.Partitions[i].Partition] = q
+	}
+	for _, ds := range c.answer.Deliveries {
+		for from := 0; from < len(ds); {
+			to := from + 1
+			for to < len(ds) && ds[to].Partition == ds[from].Partition {
+				to++
+			}
+			if q := at[ds[from].Partition]; q != nil {
+				q.GiveBack(ds[from:to])
+			}
+			from = to
+		}
+	}
+}
+
 // maxTake is the most records that one consumer may ask for (api.md, section 12).
 const maxTake = 1000
 
@@ -140,7 +175,7 @@ func (c *claim) take(p, t int, want *queue.Want) {
 	got, left, err := q.Take(want, c.lim, c.answer.Deliveries[t])
 	c.answer.Deliveries[t] = got
 	if err != nil {
-		c.queues[p], c.answer.Partitions[p] = nil, nodeapi.ClaimUnavailable
+		c.answer.Partitions[p] = nodeapi.ClaimUnavailable
 		return
 	}
 	c.answer.Partitions[p] = statusOf(left)
@@ -160,7 +195,7 @@ func statusOf(left lease.Left) nodeapi.ClaimStatus {
 // nothing. It looks anew: something may have come meanwhile.
 func (c *claim) arm() {
 	for i, q := range c.queues {
-		if q == nil {
+		if q == nil || c.answer.Partitions[i] == nodeapi.ClaimUnavailable { // said already
 			continue
 		}
 		look := func() (lease.Left, error) { return q.Left(c.lim) }

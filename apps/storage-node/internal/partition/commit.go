@@ -113,6 +113,7 @@ func (p *Partition) appendLocked(batch []byte, epoch topic.Epoch) (int64, error)
 	}
 	switch {
 	case err == nil:
+		p.keepLocked(batch, base)
 		return base, nil
 	case errors.Is(err, partlog.ErrStaleEpoch):
 		return 0, problem.New(problem.NotReady, "%s is between two epochs", p.ref)

@@ -113,6 +113,7 @@ func (p *Partition) syncedLocked(leo int64) {
 
 // failLocked ends this leadership: nothing is appended before a new epoch.
 func (p *Partition) failLocked(err error) error {
+	p.s.Cache.Forget(p.id) // the log is cut: other batches will stand at offsets that were never committed
 	if p.failed == nil {
 		p.failed = err
 		p.s.Failed(fmt.Errorf("disk under %s: %w", p.ref, err))

@@ -59,6 +59,7 @@ type Partition struct {
 	hwm   atomic.Int64  // stored under mu, read anywhere
 	epoch atomic.Uint32 // stored when Lead is done; read by every request, which must not wait for an append
 	used  atomic.Bool   // since the last look of Idle
+	asked atomic.Int64  // about the highest offset that was read; neverAsked
 
 	// mu is the append lock: it guards what follows and is held across the
 	// write of a batch (not its sync), so that batches stand in the order in
@@ -84,6 +85,7 @@ func Open(s *Shared, ref topic.Ref, dir string, want topic.Replica) (*Partition,
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
 	p := &Partition{s: s, ref: ref, id: s.ids.Add(1)}
+	p.asked.Store(neverAsked)
 	opt := s.LogOptions
 	opt.OnDamage = p.damaged
 	log, err := partlog.Open(s.FS, dir, opt)

@@ -20,54 +20,74 @@ var errLostOffsets = errors.New("no intact batch holds these offsets")
 
 // Batch implements queue.Source.
 func (p *Partition) Batch(off int64) (*batches.Batch, error) {
-	if b := p.s.Cache.Get(p.id, off); b != nil {
+	p.used.Store(true)
+	if off > p.asked.Load() {
+		p.asked.Store(off) // a hint: of two at once either will do
+	}
+	hwm := p.hwm.Load()
+	if b := p.s.Cache.Get(p.id, off); b != nil && b.End() <= hwm {
 		return b, nil
 	}
-	p.used.Store(true)
 	buf, ok := p.s.buffers.Get().(*[]byte)
 	if !ok {
 		b := make([]byte, readAhead)
 		buf = &b
 	}
 	defer p.s.buffers.Put(buf)
-	chunk, err := p.log.Read(off, p.hwm.Load(), readAhead, *buf)
-	if err != nil {
-		return nil, err
-	}
-	first, err := p.decode(chunk)
+	chunk, err := p.log.Read(off, hwm, readAhead, *buf)
 	switch {
-	case chunk.Skipped > 0:
-		return nil, &queue.Unreadable{Next: off + chunk.Skipped, Err: errLostOffsets}
 	case err != nil:
 		return nil, err
-	case first == nil:
-		return nil, fmt.Errorf("read %s at %d: nothing below the high watermark %d", p.ref, off, p.hwm.Load())
+	case chunk.Skipped > 0:
+		return nil, &queue.Unreadable{Next: off + chunk.Skipped, Err: errLostOffsets}
+	case len(chunk.Batches) == 0:
+		return nil, fmt.Errorf("read %s at %d: nothing below the high watermark %d", p.ref, off, hwm)
 	}
+	return p.decode(chunk)
+}
+
+// decode decodes the first batch of a chunk. The others go into the cache as they
+// are: decoded they may be a hundred times as large, and would push each other
+// and the first one out before anybody has asked for them.
+func (p *Partition) decode(chunk partlog.Chunk) (*batches.Batch, error) {
+	h, err := record.ParseHeader(chunk.Batches)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", p.ref, err)
+	}
+	first, err := p.s.Cache.Decode(chunk.Batches[:h.Size()])
+	if err != nil {
+		// Its checksum holds and its content does not: no other try will help.
+		return nil, &queue.Unreadable{Next: h.EndOffset(), Err: err}
+	}
+	for rest := chunk.Batches[h.Size():]; len(rest) > 0; {
+		h, err := record.ParseHeader(rest)
+		if err != nil {
+			break // whoever asks for that one hears it
+		}
+		p.s.Cache.PutRaw(p.id, &h, append([]byte(nil), rest[:h.Size()]...))
+		rest = rest[h.Size():]
+	}
+	p.s.Cache.Put(p.id, first) // last, so that it counts as the one used last
 	return first, nil
 }
 
-// decode puts the batches of a chunk into the cache and returns the first.
-func (p *Partition) decode(chunk partlog.Chunk) (first *batches.Batch, err error) {
-	for rest := chunk.Batches; len(rest) > 0; {
-		h, err := record.ParseHeader(rest)
-		if err != nil {
-			return first, fmt.Errorf("decode %s: %w", p.ref, err)
-		}
-		b, err := p.s.Cache.Decode(rest[:h.Size()])
-		if err != nil && first == nil {
-			// Its checksum holds and its content does not: no other try will help.
-			return nil, &queue.Unreadable{Next: h.EndOffset(), Err: err}
-		}
-		if err != nil {
-			return first, nil // whoever asks for that one hears it
-		}
-		p.s.Cache.Put(p.id, b)
-		if first == nil {
-			first = b
-		}
-		rest = rest[h.Size():]
+// tailing is how many records a consumer may be behind for the batches that are
+// committed to be kept for it: about what the cache holds of one partition.
+const tailing = 16 << 10
+
+// neverAsked is far behind every offset.
+const neverAsked = -1 << 60
+
+// keepLocked puts a batch that was just appended into the cache, if somebody is
+// close behind: who reads the tail never reads the disk. It is asked for only
+// once it is committed, and everything is forgotten when the log is cut.
+func (p *Partition) keepLocked(batch []byte, base int64) {
+	if base-p.asked.Load() > tailing {
+		return
 	}
-	return first, nil
+	if h, err := record.ParseHeader(batch); err == nil { // as Append did
+		p.s.Cache.PutRaw(p.id, &h, append([]byte(nil), batch...))
+	}
 }
 
 // Read returns a page of committed records. Errors are problems.

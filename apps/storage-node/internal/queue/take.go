@@ -161,6 +161,19 @@ func (q *Queue) giveBack(leases []lease.Lease) {
 	q.afterLocked()
 }
 
+// GiveBack undoes deliveries whose answer nobody waits for any more.
+func (q *Queue) GiveBack(ds []nodeapi.Delivery) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.cfg.Now()
+	for i := range ds {
+		if ds[i].Epoch == q.epoch {
+			q.table.Undo(now, ds[i].Offset, lease.Nonce(ds[i].Nonce))
+		}
+	}
+	q.afterLocked()
+}
+
 // Settle settles leases of this partition: one status per op, in order.
 func (q *Queue) Settle(ops []nodeapi.SettleOp, out []nodeapi.SettleStatus) {
 	q.mu.Lock()
