@@ -8,21 +8,25 @@ import (
 	"log"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
 
-// slogAdapter lets Raft log through log/slog.
+// slogAdapter lets Raft log through log/slog; warnings and errors are damped.
 type slogAdapter struct {
 	log  *slog.Logger
+	damp *damper // shared by all that come from one
 	name string
 	args []any
 }
 
 var _ hclog.Logger = (*slogAdapter)(nil)
 
-func newHCLog(l *slog.Logger) hclog.Logger {
-	return &slogAdapter{log: l.With("component", "raft"), name: "raft"}
+func newHCLog(l *slog.Logger) hclog.Logger { return newHCLogAt(l, time.Now) }
+
+func newHCLogAt(l *slog.Logger, now func() time.Time) hclog.Logger {
+	return &slogAdapter{log: l.With("component", "raft"), damp: newDamper(now), name: "raft"}
 }
 
 func slogLevel(l hclog.Level) slog.Level {
@@ -42,6 +46,13 @@ func (a *slogAdapter) Log(level hclog.Level, msg string, args ...any) {
 	at := slogLevel(level)
 	if !a.log.Enabled(context.Background(), at) {
 		return
+	}
+	ok, suppressed := a.damp.admit(level, msg, args)
+	if !ok {
+		return
+	}
+	if suppressed > 0 {
+		args = append(args[:len(args):len(args)], "suppressed", suppressed)
 	}
 	for i, v := range args {
 		if f, ok := v.(hclog.Format); ok && len(f) > 0 {
@@ -90,7 +101,7 @@ func (a *slogAdapter) ImpliedArgs() []any { return a.args }
 
 // With implements hclog.Logger.
 func (a *slogAdapter) With(args ...any) hclog.Logger {
-	return &slogAdapter{log: a.log.With(args...), name: a.name, args: append(append([]any(nil), a.args...), args...)}
+	return &slogAdapter{log: a.log.With(args...), damp: a.damp, name: a.name, args: append(append([]any(nil), a.args...), args...)}
 }
 
 // Name implements hclog.Logger.
@@ -101,7 +112,7 @@ func (a *slogAdapter) Named(name string) hclog.Logger { return a.ResetNamed(a.na
 
 // ResetNamed implements hclog.Logger.
 func (a *slogAdapter) ResetNamed(name string) hclog.Logger {
-	return &slogAdapter{log: a.log, name: name, args: a.args}
+	return &slogAdapter{log: a.log, damp: a.damp, name: name, args: a.args}
 }
 
 // SetLevel implements hclog.Logger; the level is the slog handler's.
