@@ -128,7 +128,12 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 	view := g.member.View()
 	nodes := newPeers(view, g.member.Client())
 	dir := filepath.Join(g.cfg.Member.DataDir, walDir)
-	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics}
+	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics, Parked: func() (int64, int64) {
+		if g.dispatch == nil {
+			return 0, 0
+		}
+		return g.dispatch.Parked()
+	}}
 	if !g.cfg.NoWAL {
 		g.wal, err = wal.Open(vfs.OS(), dir, wal.Options{
 			OnSync: metrics.ObserveSync, OnDamage: g.onDamage,

@@ -19,6 +19,9 @@ import (
 // balancers have noticed that it is not ready.
 const DefaultDrainDelay = 5 * time.Second
 
+// minConnections are allowed however little memory there is.
+const minConnections = 64
+
 // maxDrainDelay bounds it: a stop must end.
 const maxDrainDelay = 5 * time.Minute
 
@@ -41,7 +44,7 @@ func Flags() []cli.Flag {
 		duration("drain-delay", DefaultDrainDelay, "`time` that a stopping gateway still answers"),
 		&cli.BoolFlag{Name: "no-wal", Usage: "keep no write-ahead log: take only what is committed before the answer", EnvVars: proc.EnvVar("no-wal")},
 		number("max-message-bytes", api.DefaultMaxMessageBytes, "largest payload, in `bytes`, 1 KiB to 4 MiB"),
-		number("max-connections", edge.DefaultMaxConnections, "client `connections` at once"),
+		number("max-connections", edge.DefaultMaxConnections, "client `connections` at once (less by default when a quarter of the memory limit does not hold their buffers)"),
 		number("max-waiting", route.DefaultMaxWaiting, "consume `requests` that wait at once"),
 		duration("idle-timeout", edge.DefaultIdleTimeout, "`time` until an idle client connection is closed"),
 		number("max-body-memory", 0, "`bytes` of request bodies in memory at once (default: a quarter of the memory limit, at least 64 MiB)"),
@@ -79,10 +82,22 @@ func Configure(common proc.Common, c *cli.Context) (Config, error) {
 	case cfg.DrainDelay < 0 || cfg.DrainDelay > maxDrainDelay:
 		return cfg, proc.Usagef("--drain-delay: 0s to %s", maxDrainDelay)
 	}
-	if limit := proc.MemoryLimit(); cfg.API.MaxBodyMemory == 0 && limit > 0 {
+	fitMemory(&cfg, proc.MemoryLimit(), c.IsSet("max-connections"))
+	return cfg, nil
+}
+
+// fitMemory gives request bodies and the buffers of connections a quarter of the
+// memory limit each (0: there is none), unless the operator chose otherwise.
+func fitMemory(cfg *Config, limit int64, connectionsChosen bool) {
+	if limit <= 0 {
+		return
+	}
+	if cfg.API.MaxBodyMemory == 0 {
 		cfg.API.MaxBodyMemory = limit / 4
 	}
-	return cfg, nil
+	if fit := int(limit / 4 / edge.ConnectionBytes); !connectionsChosen {
+		cfg.Edge.MaxConnections = max(min(cfg.Edge.MaxConnections, fit), minConnections)
+	}
 }
 
 // checkAuth refuses what this release cannot do, and an open gateway that nobody

@@ -171,3 +171,20 @@ func TestWALErrorsSayWhetherSomethingMayBeThere(t *testing.T) {
 	_, err = f.accept(message("", "x", api.AnyPartition))
 	expect(t, err, problem.WALUnavailable, problem.AppliedUnknown)
 }
+
+// TestParkedRecordsAreBacklog: a gateway whose stuck records lie in parked logs
+// must not look empty, to an alert or to a decommission.
+func TestParkedRecordsAreBacklog(t *testing.T) {
+	f := open(t)
+	f.p.deps.Parked = func() (int64, int64) { return 5, 1000 }
+	if _, err := f.accept(message("k", "one", api.AnyPartition)); err != nil {
+		t.Fatal(err)
+	}
+	f.p.look()
+	if backlog, _ := f.p.Load(); backlog != 6 {
+		t.Errorf("backlog %d, want 6", backlog)
+	}
+	if at := f.p.stats.Load().OldestAcceptMS; at != 1000 {
+		t.Errorf("oldest %d, want 1000", at)
+	}
+}

@@ -39,10 +39,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.ok = m.outcomes.WithLabelValues("accepted")
 	err := errors.Join(
 		r.Register(m.outcomes), r.Register(m.seconds), r.Register(m.sync),
-		m.gauge(r, "narad_wal_backlog_records", "Records accepted and not dispatched.", func(p *Producer) float64 {
+		m.gauge(r, "narad_wal_backlog_records", "Records accepted and not dispatched, parked ones included.", func(p *Producer) float64 {
 			return float64(p.stats.Load().Backlog)
 		}),
-		m.gauge(r, "narad_wal_backlog_oldest_seconds", "Age of the oldest record in the WAL that is not dispatched; 0: none.", func(p *Producer) float64 {
+		m.gauge(r, "narad_wal_backlog_oldest_seconds", "Age of the oldest record that is not dispatched; 0: none.", func(p *Producer) float64 {
 			if at := p.stats.Load().OldestAcceptMS; at != 0 {
 				return max(0, time.Since(time.UnixMilli(at)).Seconds())
 			}
@@ -54,6 +54,15 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			}
 			return 0
 		}),
+		m.gauge(r, "narad_disk_free_bytes", "Free bytes of the data disk.", func(p *Producer) float64 {
+			return float64(p.free.Load())
+		}),
+		m.counter(r, "narad_wal_damage_ranges_total", "Damaged ranges of the WAL met and skipped since the start.", func(p *Producer) float64 {
+			return float64(p.stats.Load().Damages)
+		}),
+		m.counter(r, "narad_wal_damage_bytes_total", "Bytes in those ranges.", func(p *Producer) float64 {
+			return float64(p.stats.Load().DamagedBytes)
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("register accept metrics: %w", err)
@@ -62,12 +71,21 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) gauge(r prometheus.Registerer, name, help string, value func(*Producer) float64) error {
-	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, m.read(value)))
+}
+
+func (m *Metrics) counter(r prometheus.Registerer, name, help string, value func(*Producer) float64) error {
+	return r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, m.read(value)))
+}
+
+// read is value once there is a producer; the port is scraped before.
+func (m *Metrics) read(value func(*Producer) float64) func() float64 {
+	return func() float64 {
 		if p := m.producer.Load(); p != nil {
 			return value(p)
 		}
 		return 0
-	}))
+	}
 }
 
 // ObserveSync counts one sync of the WAL.

@@ -52,6 +52,10 @@ type Deps struct {
 	FS      vfs.FS
 	Dir     string // of the WAL: whose disk is watched
 	Metrics *Metrics
+	// Parked tells how many accepted records lie in parked logs, outside the WAL,
+	// and no later than when the oldest was accepted (Unix milliseconds; 0: none).
+	// nil: there are none.
+	Parked func() (records, oldestMS int64)
 }
 
 // Producer implements api.Producer. Safe for concurrent use.
@@ -61,11 +65,12 @@ type Producer struct {
 
 	draining atomic.Bool
 	caughtUp atomic.Bool
-	full     atomic.Bool  // the disk is above the watermark
-	used     atomic.Int64 // percent of the disk
-	share    atomic.Int64 // bytes that one topic may hold; 0: not known yet
-	waiting  atomic.Int64 // calls in Append
-	stats    atomic.Pointer[wal.Stats]
+	full     atomic.Bool               // the disk is above the watermark
+	used     atomic.Int64              // percent of the disk
+	free     atomic.Int64              // bytes of the disk
+	share    atomic.Int64              // bytes that one topic may hold; 0: not known yet
+	waiting  atomic.Int64              // calls in Append
+	stats    atomic.Pointer[wal.Stats] // Backlog and OldestAcceptMS count parked records too
 
 	backlog sync.Map // topic.Incarnation -> *topicState
 	buffers sync.Pool
@@ -114,18 +119,18 @@ func (p *Producer) Run(ctx context.Context) error {
 
 // look refreshes what Accept decides by.
 func (p *Producer) look() {
-	if p.deps.Log == nil {
-		return
-	}
-	s := p.deps.Log.Stats()
-	p.stats.Store(&s)
 	// An error here is left to the writes, which meet the same disk.
 	if total, free, err := p.deps.FS.Usage(p.deps.Dir); err == nil && total > 0 {
 		limit := total / 100 * uint64(p.cfg.Watermark)
+		p.free.Store(int64(free))
 		p.used.Store(int64(100 * (total - min(free, total)) / total))
 		p.full.Store(total-min(free, total) >= limit)
 		p.share.Store(int64(limit / topicShare))
 	}
+	if p.deps.Log == nil {
+		return
+	}
+	p.stats.Store(p.backlogged())
 	p.backlog.Range(func(id, state any) bool {
 		inc, ok := id.(topic.Incarnation)
 		if ok && state.(*topicState).bytes.Load() == 0 && p.deps.View.Ended(inc) {
@@ -133,6 +138,21 @@ func (p *Producer) look() {
 		}
 		return true
 	})
+}
+
+// backlogged is what the WAL says, with the parked records: they are accepted and
+// not dispatched either, and a gateway that holds them must not look empty.
+func (p *Producer) backlogged() *wal.Stats {
+	s := p.deps.Log.Stats() // first: a record that is parked meanwhile counts twice, not never
+	if p.deps.Parked == nil {
+		return &s
+	}
+	parked, oldest := p.deps.Parked()
+	s.Backlog += parked
+	if oldest != 0 && (s.OldestAcceptMS == 0 || oldest < s.OldestAcceptMS) {
+		s.OldestAcceptMS = oldest
+	}
+	return &s
 }
 
 // Drain makes Accept refuse from now on.

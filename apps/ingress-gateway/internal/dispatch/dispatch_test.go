@@ -16,6 +16,7 @@ import (
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/seglog"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
@@ -178,6 +179,11 @@ func (f *fixture) empty() {
 	if f.space.bytes != 0 {
 		f.Errorf("%d bytes are still counted", f.space.bytes)
 	}
+	f.d.chunks.mu.Lock()
+	defer f.d.chunks.mu.Unlock()
+	if f.d.chunks.bytes != 0 {
+		f.Errorf("%d bytes of bodies are kept without need", f.d.chunks.bytes)
+	}
 }
 
 func (f *fixture) payloads() (out []string) {
@@ -278,6 +284,9 @@ func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
 	f.start()
 	f.append("a", 7, 0, numbered(201, 300)...)
 	testkit.Poll(t, 5*time.Second, "the newer ones are parked behind", func() bool { return f.d.parked.left() == 300 })
+	if records, oldest := f.d.Parked(); records != 300 || oldest != 1 {
+		t.Errorf("%d parked records, the oldest of %d; want 300, of 1", records, oldest)
+	}
 	f.put("a", 7, "n1")
 	f.append("a", 7, 0, numbered(301, 310)...)
 	f.empty()
@@ -287,6 +296,37 @@ func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
 	if left, err := wal.ListParked(f.fs, "wal"); err != nil || len(left) != 0 {
 		t.Fatalf("parked logs left: %v, %v", left, err)
 	}
+}
+
+// TestDamagedParkedLogCountsDown: what is lost is counted, and is no backlog and
+// no share of the disk any more (cases.md 83).
+func TestDamagedParkedLogCountsDown(t *testing.T) {
+	f := newFixture(t)
+	f.stop()
+	f.cfg.ParkAfter = 50 * time.Millisecond
+	f.put("a", 7, "")
+	f.start()
+	f.append("a", 7, 0, numbered(1, 100)...)
+	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 100 })
+	dir := "wal/parked/" + wal.Queue{Incarnation: 7}.String()
+	files, err := f.fs.ReadDir(dir)
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, e := range files {
+		file, err := f.fs.Open(dir + "/" + e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size, err := file.Size(); err == nil && size > seglog.HeaderSize {
+			_, err = file.WriteAt([]byte{0xff}, size-1)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.put("a", 7, "n1")
+	f.empty()
 }
 
 func TestOutcomeIsUnknownUnlessSurelyNothingWasDone(t *testing.T) {

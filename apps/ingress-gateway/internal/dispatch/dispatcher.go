@@ -100,6 +100,10 @@ func (d *Dispatcher) Left() int64 {
 	return d.deps.WAL.Stats().Backlog + d.parked.left()
 }
 
+// Parked is how many accepted records lie in parked logs, and no later than when
+// the oldest of them was accepted, in Unix milliseconds (0: there are none).
+func (d *Dispatcher) Parked() (records, oldestMS int64) { return d.parked.backlog() }
+
 // Moving tells whether anything is left besides what is held or parked: what an
 // ordered stop waits for.
 func (d *Dispatcher) Moving() bool {
@@ -167,6 +171,7 @@ func (d *Dispatcher) add(list []added) {
 			d.deps.WAL.Done(wal.Position(list[i].item.Pos))                          // its parked log holds it
 			d.deps.Space.Dispatched(list[i].key.Incarnation, int(list[i].item.Size)) // counted there
 			d.marks.done(&list[i].item)
+			d.chunks.done([]dispatchq.Item{list[i].item})
 		}
 	}
 }

@@ -31,6 +31,8 @@ type parkedLog struct {
 	log     *wal.Parked
 	reading bool
 	left    atomic.Int64 // records not committed
+	bytes   atomic.Int64 // of their bodies
+	oldest  atomic.Int64 // accept time of the first one, or earlier; Unix milliseconds, 0: not known
 }
 
 func (p *parkedLogs) init(d *Dispatcher) { p.d, p.logs = d, map[wal.Queue]*parkedLog{} }
@@ -81,6 +83,20 @@ func (p *parkedLogs) left() int64 {
 	return n
 }
 
+// backlog is left, and the accept time of the oldest.
+func (p *parkedLogs) backlog() (records, oldestMS int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.logs {
+		n, at := l.left.Load(), l.oldest.Load()
+		records += n
+		if n > 0 && at != 0 && (oldestMS == 0 || at < oldestMS) {
+			oldestMS = at
+		}
+	}
+	return records, oldestMS
+}
+
 func (p *parkedLogs) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,6 +120,12 @@ func (p *parkedLogs) append(q wal.Queue, recs []wal.Record) error {
 	if err := l.log.Append(recs); err != nil {
 		return err
 	}
+	if l.left.Load() == 0 {
+		l.oldest.Store(recs[0].AcceptMS)
+	}
+	for i := range recs {
+		l.bytes.Add(int64(len(recs[i].Body)))
+	}
 	l.left.Add(int64(len(recs)))
 	if l.reading {
 		return nil
@@ -123,11 +145,12 @@ func (p *parkedLogs) readAt(key dispatchq.Key, pos wal.Position, buf []byte) (wa
 }
 
 // drained counts records off and removes what is not needed any more.
-func (p *parkedLogs) drained(key dispatchq.Key, n int, last wal.Position) {
+func (p *parkedLogs) drained(key dispatchq.Key, n, bytes int, last wal.Position) {
 	q := queueOf(key)
 	l := p.get(q)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.bytes.Add(-int64(bytes))
 	left := l.left.Add(-int64(n))
 	var err error
 	switch {
@@ -145,7 +168,7 @@ func (p *parkedLogs) drained(key dispatchq.Key, n int, last wal.Position) {
 }
 
 // next reads the next records of a parked log into a chunk. lost counts those
-// that should be there and are not.
+// that should be there and are not; their share of the space is given back.
 func (p *parkedLogs) next(q wal.Queue, most int) (g gather, lost int64, err error) {
 	l := p.get(q)
 	l.mu.Lock()
@@ -159,11 +182,15 @@ func (p *parkedLogs) next(q wal.Queue, most int) (g gather, lost int64, err erro
 		if errors.Is(err, io.EOF) {
 			if len(g.list) == 0 {
 				lost = l.left.Swap(0)
+				p.d.deps.Space.Dispatched(q.Incarnation, int(l.bytes.Swap(0)))
 			}
 			return g, lost, nil
 		}
 		if err != nil {
 			return g, 0, err
+		}
+		if len(g.list) == 0 {
+			l.oldest.Store(rec.AcceptMS)
 		}
 		g.add(&rec)
 	}
@@ -200,9 +227,13 @@ func (d *Dispatcher) recoverQueue(q wal.Queue) error {
 		if err != nil {
 			return errors.Join(err, l.closeLocked())
 		}
+		if name == "" {
+			l.oldest.Store(rec.AcceptMS)
+		}
 		name = rec.Topic
 		highest[rec.Identity] = max(highest[rec.Identity], rec.Seq)
 		l.left.Add(1)
+		l.bytes.Add(int64(len(rec.Body)))
 		d.deps.Space.Recovered(rec.Incarnation, len(rec.Body))
 	}
 	if l.left.Load() == 0 {
@@ -231,6 +262,7 @@ func (d *Dispatcher) park(ctx context.Context, p dispatchq.Park) {
 			positions[i] = wal.Position(p.Items[i].Pos)
 			d.marks.done(&p.Items[i])
 		}
+		d.chunks.done(p.Items[:n])
 		d.deps.WAL.Done(positions...)
 		d.machine.Parked(now, p.Key, n)
 	})
@@ -262,6 +294,8 @@ func (d *Dispatcher) copyToParked(p dispatchq.Park) (parked int, err error) {
 // fetch returns whole records, from the window or from the WAL.
 func (d *Dispatcher) fetch(key dispatchq.Key, items []dispatchq.Item) ([]wal.Record, error) {
 	recs := make([]wal.Record, len(items))
+	// An item does not know when it was accepted: not before the oldest one there.
+	accepted := d.deps.WAL.Stats().OldestAcceptMS
 	for i, body := range d.chunks.bodies(items) {
 		if body == nil {
 			rec, err := d.deps.WAL.ReadAt(wal.Position(items[i].Pos), nil)
@@ -272,7 +306,7 @@ func (d *Dispatcher) fetch(key dispatchq.Key, items []dispatchq.Item) ([]wal.Rec
 			continue
 		}
 		recs[i] = wal.Record{ID: wal.ID{Identity: items[i].WAL, Seq: items[i].Seq}, Entry: wal.Entry{
-			Topic: key.Topic, Incarnation: key.Incarnation, Partition: key.Partition, Pinned: key.Pinned, Body: body,
+			Topic: key.Topic, Incarnation: key.Incarnation, Partition: key.Partition, Pinned: key.Pinned, AcceptMS: accepted, Body: body,
 		}}
 	}
 	return recs, nil

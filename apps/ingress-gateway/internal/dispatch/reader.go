@@ -44,7 +44,7 @@ func (g *gather) add(rec *wal.Record) {
 
 // finish puts the bodies into the window and returns the records.
 func (g *gather) finish(c *chunks) []added {
-	id := c.keep(g.buf)
+	id := c.keep(g.buf, len(g.list))
 	for i := range g.list {
 		g.list[i].item.Chunk = id
 	}

@@ -144,11 +144,12 @@ func (d *Dispatcher) done(items []dispatchq.Item, key dispatchq.Key) {
 			positions = append(positions, wal.Position(items[i].Pos))
 		}
 	}
+	d.chunks.done(items)
 	d.deps.Space.Dispatched(key.Incarnation, bytes)
 	d.deps.WAL.Done(positions...)
 	if n := len(items) - len(positions); n > 0 {
 		last := wal.Position(items[len(items)-1].Pos)
-		d.start(func() { d.parked.drained(key, n, last) })
+		d.start(func() { d.parked.drained(key, n, bytes, last) }) // a batch is parked as a whole or not at all
 	}
 }
 

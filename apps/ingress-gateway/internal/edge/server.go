@@ -40,6 +40,9 @@ const (
 
 	// DefaultMaxConnections is --max-connections.
 	DefaultMaxConnections = 10_000
+	// ConnectionBytes is about what an open connection takes: the read buffer, the
+	// write buffer, a stack and the request.
+	ConnectionBytes = maxHeaderBytes + maxRequestLine + 12<<10
 	// DefaultIdleTimeout is above the idle timeouts of common balancers, so that
 	// they and not we close a connection that they are about to use.
 	DefaultIdleTimeout = 650 * time.Second
