@@ -275,6 +275,29 @@ func TestBlackHoleGetsFewBatches(t *testing.T) {
 	}
 }
 
+// TestBlackHoleDoesNotFillTheMemory: queues that wait for a node that does not
+// answer make no progress either, and are parked under pressure; else the reader
+// would stand still for everybody until each of them had its own batch time out.
+func TestBlackHoleDoesNotFillTheMemory(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxItems = 1000
+	b := newBench(t, cfg)
+	for i := range 100 {
+		name := fmt.Sprintf("t%d", i)
+		b.w[name] = live(true, "hole")
+		b.add(key(name, 0), 10)
+	}
+	for range 10 {
+		for _, p := range b.step().Park {
+			b.m.Parked(b.now, p.Key, len(p.Items))
+		}
+		b.now += time.Second
+	}
+	if b.m.Full() {
+		t.Fatalf("%d records known, and no more are read", b.m.Stats().Items)
+	}
+}
+
 func TestLingerOnlyWhileOthersAreInFlight(t *testing.T) {
 	b := newBench(t, DefaultConfig())
 	b.w["a"], b.w["b"] = live(true, "n1"), live(true, "n1")

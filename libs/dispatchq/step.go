@@ -142,6 +142,7 @@ func (m *Machine) stopLingering(q *queue) {
 func (m *Machine) send(now time.Duration, q *queue, to Target) {
 	n := m.node(to.Leader)
 	if n.overdue >= m.cfg.NodeOverdue {
+		m.stuck(now, q) // as long as the node is silent: it may have to be parked
 		q.waiting = true
 		n.waiting = append(n.waiting, q)
 		return
