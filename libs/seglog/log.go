@@ -70,6 +70,11 @@ type Options struct {
 	// OnDamage, when set, is called once per damaged range and process, from
 	// the goroutine that met it and without a lock.
 	OnDamage func(Damage)
+	// Suspect, when set, is shown by Open what it is about to cut off behind the last
+	// frame (at most MaxFrame bytes), and tells how many bytes look like a frame that
+	// was written in full and has rotted since, not like an unfinished write; 0: none.
+	// Those are copied aside and reported like other damage, and cut all the same.
+	Suspect func(h *Header, b []byte) int
 	// Nonce draws the nonces of segments; nil: crypto/rand.
 	Nonce func() uint64
 }

@@ -106,6 +106,9 @@ func (l *Log) recover() error {
 	}
 	if !zeros && end < size {
 		l.recovery = Recovery{Pos{seg.base, end}, size - end}
+		if err := l.suspect(seg, h, end, size); err != nil {
+			return err
+		}
 		if err := f.Truncate(end); err != nil {
 			return err
 		}
@@ -115,6 +118,21 @@ func (l *Log) recover() error {
 		l.filled = end
 	}
 	l.end, l.synced, l.appendable = end, end, !h.Damaged
+	return nil
+}
+
+// suspect reports what is about to be cut when it looks like a rotten frame.
+func (l *Log) suspect(seg *segment, h *Header, end, size int64) error {
+	if l.opt.Suspect == nil {
+		return nil
+	}
+	b := make([]byte, min(size-end, int64(l.opt.MaxFrame)))
+	if _, err := l.readSeg(seg, size, b, end); err != nil {
+		return err
+	}
+	if n := l.opt.Suspect(h, b); n > 0 {
+		l.report(seg, end, end+int64(n))
+	}
 	return nil
 }
 

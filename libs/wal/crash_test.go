@@ -163,17 +163,22 @@ func (l *ledger) check(t *testing.T, m *vfs.Mem, seed uint64) {
 // plain keeps files as long as their frames, so that tests can cut them.
 var plain = Options{FillAhead: -1}
 
-// TestAnyFlippedBit: a flipped bit costs the unit that holds it, and is counted
-// unless it hits the last one, which looks like a torn write.
+// TestAnyFlippedBit: a flipped bit costs the unit that holds it, and is counted and
+// copied aside; in the last unit too, unless it hits what tells that a unit stood
+// there at all.
 func TestAnyFlippedBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMem(t)
 		w := open(t, m, plain)
-		all := []string{"a", "b1", "b2", "c", "d"}
-		for _, unit := range [][]string{{"a"}, {"b1", "b2"}, {"c"}, {"d"}} {
+		const last = "a message that does not end with zeros"
+		all := []string{"a", "b1", "b2", "c", last}
+		for _, unit := range [][]string{{"a"}, {"b1", "b2"}, {"c"}} {
 			_, err := appendNames(w, unit...)
 			must(t, err)
 		}
+		from := w.log.End().Offset
+		_, err := w.Append([]Entry{{Topic: "orders", Incarnation: 7, Body: []byte(last)}})
+		must(t, err)
 		name := fmt.Sprintf("%s/%020d.log", dir, w.log.End().Segment)
 		end := w.log.End().Offset
 		must(t, w.Close())
@@ -195,6 +200,12 @@ func TestAnyFlippedBit(t *testing.T) {
 					t.Fatalf("header byte %d: %v", at, got)
 				}
 			case slices.Equal(got, all[:4]):
+				if known := at >= from+16; known && (s.Damages != 1 || s.DamagedBytes != end-from) {
+					t.Fatalf("byte %d of the last unit: %+v", at-from, s)
+				}
+				if copies, err := c.ReadDir(dir + "/damaged"); s.Damages == 1 && (err != nil || len(copies) != 1) {
+					t.Fatalf("byte %d of the last unit: copied aside %v, %v", at-from, copies, err)
+				}
 			case len(got) < 3 || len(got) > 4 || s.Damages != 1 || s.DamagedBytes == 0 || s.Backlog != int64(len(got)):
 				t.Fatalf("byte %d: %v, %+v", at, got, s)
 			}

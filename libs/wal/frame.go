@@ -173,6 +173,27 @@ func (f format) Parse(h *seglog.Header, b []byte) (int, seglog.Verdict) {
 	return n, seglog.Whole
 }
 
+// suspect tells how long a frame is that looks complete but for its checksum: a
+// head of this segment, and an end that was written. The end of an unfinished write
+// is zeros (filled ahead) or not there; in a recycled file old bytes may stand
+// there, and a false alarm is better than a silent loss.
+func suspect(h *seglog.Header, b []byte) int {
+	const end = 16
+	if len(b) < frameHead+recordHead || string(b[:4]) != frameMagic || !h.Damaged && binary.LittleEndian.Uint64(b[8:]) != h.Nonce {
+		return 0
+	}
+	n := int(binary.LittleEndian.Uint32(b[4:]))
+	if n < frameHead+recordHead || n > len(b) {
+		return 0
+	}
+	for _, c := range b[n-end : n] {
+		if c != 0 {
+			return n
+		}
+	}
+	return 0
+}
+
 // unit is a frame being read.
 type unit struct {
 	pos   seglog.Pos

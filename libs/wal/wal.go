@@ -174,7 +174,7 @@ func (w *WAL) open() error {
 	last := c.seq
 	w.log, err = seglog.Open(w.fs, w.dir, seglog.Options{
 		Format: format{}, MaxFrame: MaxUnitBytes, FillAhead: w.opt.FillAhead, Recycle: w.opt.Recycle,
-		OnDamage: w.onDamage,
+		OnDamage: w.onDamage, Suspect: suspect,
 		Visit: func(f seglog.Frame) error {
 			u := openUnit(f)
 			last = max(last, u.lastSeq())
