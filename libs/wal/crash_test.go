@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,14 +171,14 @@ func TestAnyFlippedBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMem(t)
 		w := open(t, m, plain)
-		const last = "a message that does not end with zeros"
+		last := strings.Repeat("d", 90) // entry pads it with no zeros: they look like a write that did not get there
 		all := []string{"a", "b1", "b2", "c", last}
 		for _, unit := range [][]string{{"a"}, {"b1", "b2"}, {"c"}} {
 			_, err := appendNames(w, unit...)
 			must(t, err)
 		}
 		from := w.log.End().Offset
-		_, err := w.Append([]Entry{{Topic: "orders", Incarnation: 7, Body: []byte(last)}})
+		_, err := appendNames(w, last)
 		must(t, err)
 		name := fmt.Sprintf("%s/%020d.log", dir, w.log.End().Segment)
 		end := w.log.End().Offset
