@@ -34,8 +34,9 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 	switch r := f.Response().(type) {
 	case *metastate.Result:
 		if e.EntryType() != metastate.TypeHeartbeats {
-			n.spreadCommit()
+			n.unspread.Store(true)
 		}
+		n.spreadCommit()
 		return f.Index(), r, nil
 	case error:
 		return f.Index(), nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, r)
@@ -44,11 +45,13 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 }
 
 // spreadCommit lets followers learn of a commit at once: they are told with the
-// next entry, or else after Timing.Commit. Someone waits for a change to reach
-// another node, so a barrier follows it, unless other entries do so anyway.
-// Nobody waits for the barrier.
+// next entry, or else after Timing.Commit, which is long because it costs a call
+// to every server each time. Someone waits for a change to reach another node,
+// so a barrier follows it. While other calls are under way the last of them does
+// it: what they put on the log may have been sent before the change was
+// committed. Nobody waits for the barrier.
 func (n *Node) spreadCommit() {
-	if n.calls.pending() == 0 {
+	if n.calls.pending() == 0 && n.unspread.CompareAndSwap(true, false) {
 		n.raft.Barrier(time.Millisecond)
 	}
 }
@@ -109,6 +112,7 @@ func (n *Node) Barrier(ctx context.Context) error {
 	if err := n.wait(ctx, n.raft.Barrier(queueTime(ctx))); err != nil {
 		return fmt.Errorf("barrier: %w", classify(err))
 	}
+	n.spreadCommit()
 	return nil
 }
 

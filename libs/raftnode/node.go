@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
@@ -23,6 +24,8 @@ type Node struct {
 	raft    *raft.Raft
 	calls   calls // to Raft, that it has not answered yet
 	lead    *leadership
+
+	unspread atomic.Bool // a change was committed that followers may not have been told of
 
 	stopWatch context.CancelFunc
 	tasks     sync.WaitGroup // of goroutines that end with the node
@@ -86,11 +89,13 @@ func (n *Node) startRaft() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stopWatch = cancel
 	notify := make(chan bool, 1)
+	n.trans.pace = n.cfg.Timing.Heartbeat / nonvoterPace
 	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("start raft: %w", err)
 	}
+	n.trans.running.Store(n.raft)
 	n.tasks.Go(func() { n.lead.watch(ctx, notify) })
 	n.tasks.Go(func() { n.watchLatch(ctx) })
 	return nil
@@ -101,6 +106,9 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.cfg.ServerID)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.LeaderLease
+	if !n.cfg.Voter {
+		c.HeartbeatTimeout, c.ElectionTimeout = nonvoterPatience*t.Heartbeat, nonvoterPatience*t.Election
+	}
 	c.CommitTimeout = t.Commit
 	c.MaxAppendEntries, c.BatchApplyCh = t.MaxAppendEntries, true
 	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = t.SnapshotInterval, t.SnapshotThreshold, t.TrailingLogs

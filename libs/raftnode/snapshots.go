@@ -90,7 +90,13 @@ func readerMeta(r io.ReadCloser) *raft.SnapshotMeta {
 }
 
 // unpackSnapshot writes a snapshot to tmp, checks it and sets its applied index.
-func unpackSnapshot(r io.Reader, index uint64, tmp string) error {
+// After a failure there is no tmp: the disk may be full.
+func unpackSnapshot(r io.Reader, index uint64, tmp string) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(tmp))
+		}
+	}()
 	if err := writeFile(r, tmp); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +37,9 @@ const (
 // state is the database under the state machine. Reads may run at any time; one
 // goroutine at a time writes and restores.
 type state struct {
-	path string
-	db   atomic.Pointer[bbolt.DB]
+	path    string
+	db      atomic.Pointer[bbolt.DB]
+	leaving sync.WaitGroup // of files that a restore replaced and readers still hold
 }
 
 func boltOptions(mmap int) *bbolt.Options {
@@ -127,11 +129,17 @@ func (s *state) replace(tmp string) error {
 	if err != nil {
 		return err
 	}
-	// Close waits for readers of the old file, which has no name any more.
-	return s.db.Swap(db).Close()
+	// Closing the old file, which has no name any more, waits for its readers. One
+	// of them may be a snapshot that Raft releases only after this restore.
+	old := s.db.Swap(db)
+	s.leaving.Go(func() { _ = old.Close() }) // nothing was written that could be lost
+	return nil
 }
 
-func (s *state) close() error { return s.db.Load().Close() }
+func (s *state) close() error {
+	s.leaving.Wait()
+	return s.db.Load().Close()
+}
 
 // stateTx is a bbolt transaction as package metastate sees it.
 type stateTx struct{ tx *bbolt.Tx }

@@ -26,6 +26,9 @@ type transport struct {
 	stopOnce     sync.Once
 	done         chan struct{}
 
+	pace    time.Duration             // between heartbeats to servers without a vote
+	running atomic.Pointer[raft.Raft] // what sends; nil while it starts
+
 	mu    sync.Mutex                  // guards peers
 	peers map[raft.ServerID]peerState // servers of the configuration only; see forget
 }
@@ -85,9 +88,47 @@ func (t *transport) listen() {
 	}
 }
 
+// isHeartbeat tells a heartbeat as Raft's own transport does.
+func isHeartbeat(a *raft.AppendEntriesRequest) bool {
+	return a.Term != 0 && len(a.Addr) != 0 && a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && len(a.Entries) == 0 && a.LeaderCommitIndex == 0
+}
+
+// holdBack lets a heartbeat to a server without a vote wait until pace after its
+// last answer. Raft has a goroutine for the heartbeats of each server, so
+// nothing else waits. Nothing is made up: each heartbeat that Raft counts was answered.
+func (t *transport) holdBack(id raft.ServerID) {
+	since := time.Since(t.peer(id).heardAt)
+	if since >= t.pace || t.votes(id) {
+		return
+	}
+	wait := time.NewTimer(t.pace - since)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-t.stop:
+	}
+}
+
+// votes tells whether a server has a vote, or may have one for all that is known.
+func (t *transport) votes(id raft.ServerID) bool {
+	r := t.running.Load()
+	if r == nil {
+		return true
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.ID == id {
+			return s.Suffrage == raft.Voter
+		}
+	}
+	return true
+}
+
 // AppendEntries implements raft.Transport. Every heartbeat of a leader comes
 // this way, and its answer carries the end of the peer's log.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if isHeartbeat(args) {
+		t.holdBack(id)
+	}
 	err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 	now := time.Now()
 	t.mu.Lock()
