@@ -14,7 +14,7 @@ var layers = []struct {
 	{"local I/O", []string{"libs/vfs/...", "libs/seglog", "libs/wal/...", "libs/partlog/...", "libs/topicdir"}},
 	{"contracts", []string{"libs/rpc/...", "libs/metaapi/...", "libs/nodeapi/...", "libs/gatewayapi/..."}},
 	{"adapters", []string{"libs/raftnode/...", "libs/gossip", "libs/bus"}},
-	{"process", []string{"libs/proc", "libs/ops", "libs/member/...", "libs/tlsconf", "libs/auth"}},
+	{"process", []string{"libs/proc", "libs/ops", "libs/member/...", "libs/tlsconf/...", "libs/auth"}},
 	{"apps", []string{"apps/..."}},
 	{"tools", []string{"tools/...", "e2e/..."}},
 }
