@@ -44,14 +44,14 @@ func (j *joiner) step(ctx context.Context) {
 	m := j.m
 	if id, _ := m.raft.Leader(); id != "" {
 		j.asking = false
-		m.lostAt.Store(0)
+		m.lostAt.Store(nil)
 		j.remembered = j.remembered.Remember(m.LeaderAddr())
 		j.promote(ctx)
 		return
 	}
 	now := time.Now()
-	m.lostAt.CompareAndSwap(0, now.UnixNano())
-	if now.Sub(time.Unix(0, m.lostAt.Load())) >= m.cfg.Timing.LeaderlessFor {
+	m.lostAt.CompareAndSwap(nil, &now)
+	if now.Sub(*m.lostAt.Load()) >= m.cfg.Timing.LeaderlessFor {
 		j.asking = true
 	}
 	if j.asking {

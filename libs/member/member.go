@@ -41,7 +41,7 @@ type Member struct {
 	cluster  atomic.Pointer[string] // a copy of what the directory remembers
 	running  atomic.Bool
 	stopping atomic.Bool
-	lostAt   atomic.Int64 // Unix nanoseconds since when no leader is in view; 0: one is
+	lostAt   atomic.Pointer[time.Time] // since when no leader is in view; nil: one is. A time.Time, because wall clocks step
 
 	closeOnce sync.Once
 	closeErr  error
@@ -64,7 +64,8 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 		deps.Load = func() (int64, int) { return 0, 0 }
 	}
 	m := &Member{cfg: cfg, log: deps.Log, load: deps.Load}
-	m.lostAt.Store(time.Now().UnixNano())
+	begin := time.Now()
+	m.lostAt.Store(&begin)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())

@@ -30,8 +30,8 @@ func (m *Member) Ready() []ops.Reason {
 		add(ops.ReasonNotAdmitted, "no leader has admitted this node yet")
 	case leader == "":
 		detail := "no Raft leader in view"
-		if at := m.lostAt.Load(); at != 0 {
-			detail = fmt.Sprintf("%s for %.1f s", detail, time.Since(time.Unix(0, at)).Seconds())
+		if at := m.lostAt.Load(); at != nil {
+			detail = fmt.Sprintf("%s for %.1f s", detail, time.Since(*at).Seconds())
 		}
 		add(ops.ReasonNoLeader, "%s", detail)
 	case !heard || age > m.cfg.Timing.FreshContact:

@@ -19,12 +19,8 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// TestMain looks for leaks. One goroutine is let pass: hashicorp/raft never
-// answers an entry that is queued at the moment of its shutdown, and raftnode
-// waits for it aside; a process that closes its Raft is about to end.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/narad-mq/narad/libs/raftnode.(*Node).wait.func1"))
-}
+// TestMain looks for leaks: a node that was closed leaves nothing behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of these tests.
 const patience = 30 * time.Second

@@ -96,6 +96,6 @@ func (v *Voter) Member() *member.Member { return v.member }
 func (v *Voter) Source() *ops.Source {
 	return &ops.Source{
 		Ready:  func() (reasons, degraded []ops.Reason) { return v.member.Ready(), nil },
-		Quorum: func() (any, error) { return v.controller.Quorum(context.Background()) },
+		Quorum: v.member.OwnQuorum,
 	}
 }

@@ -2,75 +2,12 @@ package controller
 
 import (
 	"context"
-	"time"
 
+	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
-	"github.com/narad-mq/narad/libs/raftnode"
-	"github.com/narad-mq/narad/libs/topic"
 )
-
-// reachableFor is how old a server's last answer may be for it to count as
-// reachable: the age at which a replica's contact counts as stale, too.
-const reachableFor = 5 * time.Second
 
 // Quorum implements metaapi.Voter: this node's own view, also when it does not lead.
 func (c *Controller) Quorum(context.Context) (*metaapi.QuorumResult, error) {
-	return QuorumOf(c.cfg.NodeID, c.raft.Stats(), c.raft.View().Members().ByID), nil
-}
-
-// QuorumOf writes a node's Raft measurements as the quorum document. Indexes
-// become exclusive ends.
-func QuorumOf(self string, s raftnode.Stats, members map[string]*topic.Member) *metaapi.QuorumResult {
-	leads := s.State == "leader"
-	out := &metaapi.QuorumResult{
-		LeaderEpoch: s.Term, LeaderEpochStart: s.TermStart, HighWatermark: s.Commit + 1,
-		CommittedBy: []string{}, AnsweredBy: self, Servers: []metaapi.QuorumServer{},
-	}
-	if s.LeaderID != "" {
-		out.LeaderID = &s.LeaderID
-	}
-	voters := 0
-	for _, srv := range s.Servers {
-		row := serverRow(self, &s, srv, members[srv.ID])
-		if srv.Voter {
-			voters++
-			if row.LEO != nil && *row.LEO >= out.HighWatermark && (leads || srv.ID == self) {
-				out.CommittedBy = append(out.CommittedBy, srv.ID)
-			}
-		}
-		out.Servers = append(out.Servers, row)
-	}
-	out.Majority = voters/2 + 1
-	return out
-}
-
-func serverRow(self string, s *raftnode.Stats, srv raftnode.ServerStats, m *topic.Member) metaapi.QuorumServer {
-	row := metaapi.QuorumServer{ID: srv.ID, Suffrage: "non_voter", State: "unknown"}
-	if srv.Voter {
-		row.Suffrage = "voter"
-	}
-	if m != nil {
-		row.Member, row.Role, row.Release = true, string(m.Role), m.Release
-	}
-	leads := s.State == "leader"
-	ownLEO := s.LastLog + 1
-	switch {
-	case srv.ID == self:
-		applied := s.Applied + 1
-		row.Reachable, row.State, row.LEO, row.Applied, row.LeaderEpoch = true, s.State, &ownLEO, &applied, &s.Term
-		if !leads && s.HasContact {
-			ms := s.ContactAge.Milliseconds()
-			row.LastContactMS = &ms
-		}
-	case leads && srv.Known && !srv.Failing && srv.Age < reachableFor:
-		leo := srv.LastLog + 1
-		row.Reachable, row.State, row.LEO, row.LeaderEpoch = true, "follower", &leo, &srv.Term
-	case srv.ID == s.LeaderID:
-		row.State = "leader"
-	}
-	if leads && row.LEO != nil {
-		lag := ownLEO - min(*row.LEO, ownLEO)
-		row.Lag = &lag
-	}
-	return row
+	return member.QuorumOf(c.cfg.NodeID, c.raft.Stats(), c.raft.View().Members().ByID), nil
 }
