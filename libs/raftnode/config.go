@@ -95,6 +95,7 @@ type Config struct {
 	Dir       string       // made if missing; holds raft.db, state.db and snapshots/
 	Bind      string       // host:port to listen on for Raft; port 0 takes a free one
 	Advertise string       // host:port that others dial; "" means the bound address
+	Plane     Plane        // how connections are made; the zero value is plain TCP
 	Voter     bool         // may ever vote; only such a node may bootstrap
 	Logger    *slog.Logger // nil discards
 	Timing    Timing

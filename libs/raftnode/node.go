@@ -70,7 +70,7 @@ func open(cfg Config, h hooks) (*Node, error) {
 	n.fsm = newFSM(s.state, n.replica, s.applied, n.fail)
 	n.fsm.beforeApply = h.beforeApply
 	n.fsm.configuration.Store(s.configuration)
-	stream, err := listenStream(cfg.Bind, cfg.Advertise)
+	stream, err := listenStream(cfg.Bind, cfg.Advertise, cfg.Plane)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -12,9 +12,10 @@ import (
 
 // streamLayer is TCP for Raft. It keeps its open connections, so that Close
 // ends them all: Raft's transport leaves accepted ones to the peer. This is
-// where a cluster id handshake and TLS belong.
+// where a cluster id handshake belongs.
 type streamLayer struct {
 	net.Listener
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	advertise string
 	ctx       context.Context // ends dials
 	cancel    context.CancelFunc
@@ -35,7 +36,13 @@ func (hostPort) Network() string { return "tcp" }
 // String implements net.Addr.
 func (a hostPort) String() string { return string(a) }
 
-func listenStream(bind, advertise string) (*streamLayer, error) {
+// Plane says how Raft's connections are made. The zero value is plain TCP.
+type Plane struct {
+	Listen func(net.Listener) net.Listener                                      // goes around the listener; nil: nothing does
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error) // nil: plain TCP
+}
+
+func listenStream(bind, advertise string, plane Plane) (*streamLayer, error) {
 	l, err := net.Listen("tcp", bind)
 	if err != nil {
 		return nil, fmt.Errorf("listen for raft on %s: %w", bind, err)
@@ -43,8 +50,14 @@ func listenStream(bind, advertise string) (*streamLayer, error) {
 	if advertise == "" {
 		advertise = l.Addr().String()
 	}
+	if plane.Listen != nil {
+		l = plane.Listen(l)
+	}
+	if plane.Dial == nil {
+		plane.Dial = (&net.Dialer{}).DialContext
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &streamLayer{Listener: l, advertise: advertise, ctx: ctx, cancel: cancel, conns: map[*trackedConn]struct{}{}}, nil
+	return &streamLayer{Listener: l, dial: plane.Dial, advertise: advertise, ctx: ctx, cancel: cancel, conns: map[*trackedConn]struct{}{}}, nil
 }
 
 // Addr implements net.Listener: the address that others dial.
@@ -61,8 +74,9 @@ func (s *streamLayer) Accept() (net.Conn, error) {
 
 // Dial implements raft.StreamLayer.
 func (s *streamLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: timeout}
-	c, err := d.DialContext(s.ctx, "tcp", string(addr))
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	defer cancel()
+	c, err := s.dial(ctx, "tcp", string(addr))
 	if err != nil {
 		return nil, err
 	}

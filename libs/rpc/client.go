@@ -1,15 +1,14 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/narad-mq/narad/libs/problem"
@@ -19,42 +18,62 @@ import (
 type ClientConfig struct {
 	NodeID    string        // of this process; "" for a tool
 	ClusterID func() string // "" before admission
-	// Dial opens connections; nil dials plain TCP. TLS is a Dial of its own.
+	// Dial opens connections; nil is Dial of this package. TLS is a Dial of its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Dial opens a plain TCP connection that finds a vanished peer by probes.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: probeIdle, Interval: probeInterval, Count: probeCount,
+	}}
+	return dialer.DialContext(ctx, network, address)
 }
 
 // Client calls other nodes. It keeps connections per node and class. Safe for
 // concurrent use.
 type Client struct {
-	cfg        ClientConfig
-	transports [classes]*http.Transport
-	bufs       buffers
+	cfg  ClientConfig
+	bufs buffers
+
+	mu    sync.Mutex // guards pools
+	pools map[poolKey]*pool
+}
+
+type poolKey struct {
+	class Class
+	addr  string
 }
 
 // NewClient returns a client without connections.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: probeIdle, Interval: probeInterval, Count: probeCount,
-		}}).DialContext
+		cfg.Dial = Dial
 	}
-	c := &Client{cfg: cfg}
-	for class, limit := range defaultBounds() {
-		n := limit.conns
-		c.transports[class] = &http.Transport{
-			DialContext: cfg.Dial, DisableCompression: true, IdleConnTimeout: clientIdle,
-			MaxConnsPerHost: n, MaxIdleConnsPerHost: n,
-			MaxResponseHeaderBytes: maxHeaderBytes, WriteBufferSize: limit.write,
-		}
-	}
-	return c
+	return &Client{cfg: cfg, pools: map[poolKey]*pool{}}
 }
 
 // Close closes the idle connections; those in use close when their call ends.
 func (c *Client) Close() {
-	for _, t := range c.transports {
-		t.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pools {
+		p.close()
 	}
+}
+
+// pool returns the connections of a class to an address. There are as many as
+// addresses that this process ever called, each a few hundred bytes once unused.
+func (c *Client) pool(class Class, addr string) *pool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := poolKey{class, addr}
+	p := c.pools[key]
+	if p == nil {
+		p = &pool{client: c, addr: addr, slots: make(chan struct{}, defaultBounds()[class].conns)}
+		c.pools[key] = p
+	}
+	return p
 }
 
 // Peer is one node as calls are addressed to it. Make it once per node and
@@ -64,11 +83,13 @@ type Peer struct {
 	id     string
 	addr   string
 	header atomic.Pointer[preparedHeader]
+	pools  [classes]atomic.Pointer[pool]
 }
 
+// preparedHeader is the part of the head that all calls to a peer share.
 type preparedHeader struct {
 	cluster string
-	header  http.Header // read only
+	lines   string
 }
 
 // Peer returns a handle for the node id at host:port. With an id the peer
@@ -104,51 +125,56 @@ func (p *Peer) Call(ctx context.Context, m Method, parts ...[]byte) (Reply, erro
 	if size == 0 || size > m.MaxRequest {
 		return Reply{}, p.fail(m, false, fmt.Errorf("a body of %d bytes is outside 1..%d", size, m.MaxRequest))
 	}
-	// A copy, because net/http may read the body after a failed round trip, and
-	// in one piece, because it writes header and body in one go only from a
-	// reader that it knows. The buffer is used again only after a success.
-	body := p.client.bufs.get(size)
-	for _, part := range parts {
-		body = append(body, part...)
-	}
-	reply, err := p.roundTrip(ctx, m, body)
+	head, err := p.headers()
 	if err != nil {
-		return Reply{}, err
+		return Reply{}, p.fail(m, false, err)
 	}
-	p.client.bufs.put(body)
-	return reply, nil
+	// In one piece, because then head and body leave in one write.
+	request := appendHead(p.client.bufs.get(maxHead+size), m, head, size)
+	for _, part := range parts {
+		request = append(request, part...)
+	}
+	reply, err := p.roundTrip(ctx, m, request)
+	p.client.bufs.put(request)
+	return reply, err
 }
 
-func (p *Peer) roundTrip(ctx context.Context, m Method, body []byte) (Reply, error) {
+// maxHead is room for the head of a request: three ids and an address of at most
+// 255 bytes each, and the rest. A longer one costs an allocation.
+const maxHead = 1 << 10
+
+func appendHead(b []byte, m Method, lines string, size int) []byte {
+	b = append(b, "POST "+Prefix...)
+	b = append(b, m.Name...)
+	b = append(b, lines...)
+	b = strconv.AppendInt(b, int64(size), 10)
+	return append(b, "\r\n\r\n"...)
+}
+
+func (p *Peer) roundTrip(ctx context.Context, m Method, request []byte) (Reply, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, DefaultBudget)
 		defer cancel()
 	}
-	ctx, tried := watch(ctx)
-	newBody := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	first, err := newBody()
+	pool := p.pools[m.Class].Load()
+	if pool == nil {
+		pool = p.client.pool(m.Class, p.addr)
+		p.pools[m.Class].Store(pool)
+	}
+	a, sent := pool.do(ctx, m, request)
+	switch {
+	case a.err != nil:
+		return Reply{}, p.fail(m, sent, a.err)
+	case a.status == http.StatusOK:
+		return Reply{Body: a.body, bufs: &p.client.bufs}, nil
+	}
+	defer p.client.bufs.put(a.body)
+	refusal, err := readProblem(&a)
 	if err != nil {
-		return Reply{}, p.fail(m, false, err)
+		return Reply{}, p.fail(m, true, err)
 	}
-	req := (&http.Request{
-		Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		URL:  &url.URL{Scheme: "http", Host: p.addr, Path: Prefix + m.Name},
-		Host: p.addr, Header: p.headers(), Body: first, ContentLength: int64(len(body)), GetBody: newBody,
-	}).WithContext(ctx)
-	resp, err := p.client.transports[m.Class].RoundTrip(req)
-	if err != nil {
-		return Reply{}, p.fail(m, tried.sent.Load(), err)
-	}
-	reply, err := p.client.read(resp, m)
-	if closeErr := resp.Body.Close(); err == nil && closeErr != nil {
-		err = closeErr
-	}
-	var refusal *problem.Problem
-	if err != nil && !errors.As(err, &refusal) {
-		err = p.fail(m, true, err)
-	}
-	return reply, err
+	return Reply{}, refusal
 }
 
 func (p *Peer) fail(m Method, sent bool, err error) error {
@@ -180,21 +206,32 @@ func (p *Peer) name() string {
 	return p.id + " at " + p.addr
 }
 
-// headers returns the shared header of this peer, made again when the cluster
-// id became known.
-func (p *Peer) headers() http.Header {
+// headers returns the shared part of the head, up to the length of the body, made
+// again when the cluster id became known.
+func (p *Peer) headers() (string, error) {
 	cluster := p.client.cfg.ClusterID()
 	if h := p.header.Load(); h != nil && h.cluster == cluster {
-		return h.header
+		return h.lines, nil
 	}
-	h := http.Header{"Content-Type": typeBinary, "User-Agent": {"narad"}}
-	for name, value := range map[string]string{headerCluster: cluster, headerFrom: p.client.cfg.NodeID, headerTo: p.id} {
-		if value != "" {
-			h[name] = []string{value}
+	lines := " HTTP/1.1"
+	for _, h := range [][2]string{
+		{"Host", p.addr},
+		{"User-Agent", "narad"},
+		{"Content-Type", typeBinary[0]},
+		{headerCluster, cluster},
+		{headerFrom, p.client.cfg.NodeID},
+		{headerTo, p.id},
+	} {
+		if strings.ContainsFunc(h[1], func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return "", fmt.Errorf("%s: %q cannot stand in a header", h[0], h[1])
+		}
+		if h[1] != "" {
+			lines += "\r\n" + h[0] + ": " + h[1]
 		}
 	}
-	p.header.Store(&preparedHeader{cluster: cluster, header: h})
-	return h
+	lines += "\r\nContent-Length: "
+	p.header.Store(&preparedHeader{cluster: cluster, lines: lines})
+	return lines, nil
 }
 
 var (
@@ -203,46 +240,15 @@ var (
 	errNotOurs  = errors.New("the answer is no problem document")
 )
 
-func (c *Client) read(resp *http.Response, m Method) (Reply, error) {
-	if resp.StatusCode == http.StatusOK {
-		return c.readReply(resp, m.MaxReply)
-	}
-	refusal, err := c.readProblem(resp)
-	if err != nil {
-		return Reply{}, err
-	}
-	return Reply{}, refusal
-}
-
-// readReply reads a body to its end, so that its connection can be used again.
-func (c *Client) readReply(resp *http.Response, limit int) (Reply, error) {
-	n := resp.ContentLength
-	switch {
-	case n < 0:
-		return Reply{}, errNoLength
-	case n > int64(limit):
-		return Reply{}, fmt.Errorf("%w: %d bytes", errTooLarge, n)
-	}
-	b := c.bufs.get(int(n))[:n]
-	if _, err := io.ReadFull(resp.Body, b); err != nil {
-		return Reply{}, fmt.Errorf("the answer ended early: %w", err)
-	}
-	return Reply{Body: b, bufs: &c.bufs}, nil
-}
-
 // readProblem reads a refusal. An error says that it is none.
-func (c *Client) readProblem(resp *http.Response) (*problem.Problem, error) {
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
-	if err != nil {
-		return nil, fmt.Errorf("status %d, and the answer ended early: %w", resp.StatusCode, err)
-	}
+func readProblem(a *answer) (*problem.Problem, error) {
 	p := new(problem.Problem)
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), problem.ContentType) {
-		return nil, fmt.Errorf("status %d: %w", resp.StatusCode, errNotOurs)
+	if !a.problem {
+		return nil, fmt.Errorf("status %d: %w", a.status, errNotOurs)
 	}
-	if err := p.UnmarshalJSON(b); err != nil || p.Code == "" {
-		return nil, fmt.Errorf("status %d: %w", resp.StatusCode, errNotOurs)
+	if err := p.UnmarshalJSON(a.body); err != nil || p.Code == "" {
+		return nil, fmt.Errorf("status %d: %w", a.status, errNotOurs)
 	}
-	p.Status = resp.StatusCode
+	p.Status = a.status
 	return p, nil
 }

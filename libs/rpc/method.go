@@ -43,7 +43,6 @@ type bounds struct {
 	slots int64 // calls at once in one server
 	bytes int64 // request bodies in memory at once in one server
 	conns int   // connections of one client to one peer
-	write int   // bytes of the write buffer of a connection
 }
 
 // defaultBounds gives each class its bounds. Slots: a gateway has at most 16
@@ -52,15 +51,13 @@ type bounds struct {
 // control waits for Raft, so that 256 is what a voter may have proposed at
 // once. Bytes: about eight of the largest bodies of the class, at least. Conns: one
 // connection carries one call at a time, and past these the client coalesces.
-// Write: header and a usual body leave in one write without a copy buffer; the
-// large ones only where bodies are batches, since every open connection has one.
 func defaultBounds() [classes]bounds {
 	return [classes]bounds{
-		ClassControl: {slots: 256, bytes: 32 << 20, conns: 16, write: 8 << 10},
-		ClassCommit:  {slots: 512, bytes: 256 << 20, conns: 32, write: 64 << 10},
-		ClassConsume: {slots: 256, bytes: 32 << 20, conns: 32, write: 8 << 10},
-		ClassAck:     {slots: 256, bytes: 64 << 20, conns: 32, write: 16 << 10},
-		ClassFetch:   {slots: 256, bytes: 32 << 20, conns: 16, write: 8 << 10},
+		ClassControl: {slots: 256, bytes: 32 << 20, conns: 16},
+		ClassCommit:  {slots: 512, bytes: 256 << 20, conns: 32},
+		ClassConsume: {slots: 256, bytes: 32 << 20, conns: 32},
+		ClassAck:     {slots: 256, bytes: 64 << 20, conns: 32},
+		ClassFetch:   {slots: 256, bytes: 32 << 20, conns: 16},
 	}
 }
 
