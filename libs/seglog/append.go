@@ -196,9 +196,13 @@ func (l *Log) start(base uint64, meta []byte, oldEnd int64) error {
 	l.segs = append(l.segs, seg)
 	l.end, l.synced, l.filled = HeaderSize, HeaderSize, size
 	l.appendable, l.failed = true, nil
+	shed := l.shedLocked()
 	l.mu.Unlock()
 	if close != nil {
 		_ = close.Close() // an empty file without a name
+	}
+	if shed != nil {
+		_ = shed.Close() // sealed
 	}
 	return nil
 }

@@ -226,12 +226,42 @@ func (l *Log) acquire(seg *segment) (vfs.File, error) {
 		seg.file = f
 	}
 	seg.refs++
-	use := seg.file
+	use, shed := seg.file, l.shedLocked()
 	l.mu.Unlock()
 	if extra != nil {
 		_ = f.Close() // nothing was written through it
 	}
+	if shed != nil {
+		_ = shed.Close() // sealed: nothing was written through it since its sync
+	}
 	return use, nil
+}
+
+// maxOpenSealed bounds the open files of segments that take no more frames: a
+// backlog of a thousand segments must not need a thousand descriptors, and readers
+// are at few places at a time.
+const maxOpenSealed = 16
+
+// shedLocked takes the file from the oldest sealed segment that nobody uses, when
+// too many are open.
+func (l *Log) shedLocked() vfs.File {
+	open, active := 0, l.activeLocked()
+	var oldest *segment
+	for _, s := range l.segs {
+		if s == active || s.file == nil {
+			continue
+		}
+		open++
+		if oldest == nil && s.refs == 0 {
+			oldest = s
+		}
+	}
+	if open <= maxOpenSealed || oldest == nil {
+		return nil
+	}
+	f := oldest.file
+	oldest.file = nil
+	return f
 }
 
 func (l *Log) release(seg *segment) {

@@ -296,3 +296,36 @@ func TestFileInUseIsNotRecycled(t *testing.T) {
 		t.Error("the removed file stays open")
 	}
 }
+
+// TestManySegmentsNeedFewDescriptors: neither writing nor reading a log of many
+// segments holds them all open (cases.md 81).
+func TestManySegmentsNeedFewDescriptors(t *testing.T) {
+	m := vfs.NewMem()
+	l := open(t, m, nil)
+	count := func() (n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, s := range l.segs {
+			if s.file != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for num := uint64(1); num <= 100; num++ {
+		must(t, l.Roll(num, nil))
+		_, err := add(l, num)
+		must(t, err)
+		must(t, l.Sync())
+		if n := count(); n > maxOpenSealed+1 {
+			t.Fatalf("%d files open after %d segments", n, num)
+		}
+	}
+	if got := numbers(t, l); len(got) != 100 {
+		t.Fatalf("%d frames", len(got))
+	}
+	if n := count(); n > maxOpenSealed+1 {
+		t.Fatalf("%d files open after reading", n)
+	}
+	must(t, l.Close())
+}
