@@ -10,6 +10,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
+	"github.com/narad-mq/narad/libs/tlsconf"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -63,11 +64,12 @@ func (t Timing) withDefaults() Timing {
 type Config struct {
 	NodeID    string
 	Role      topic.MemberRole
-	DataDir   string   // made if missing
-	RPCBind   string   // host:port to listen on; port 0 takes a free one
-	RaftBind  string   // host:port to listen on; port 0 takes a free one
-	Advertise string   // host that others dial
-	Join      []string // RPC addresses of voters
+	DataDir   string        // made if missing
+	RPCBind   string        // host:port to listen on; port 0 takes a free one
+	RaftBind  string        // host:port to listen on; port 0 takes a free one
+	Advertise string        // host that others dial
+	TLS       tlsconf.Files // of both planes; none: they speak plaintext
+	Join      []string      // RPC addresses of voters
 	Zone      string
 	Release   string
 	// Initial is the first configuration of a cluster that this voter may form
@@ -83,7 +85,7 @@ type Config struct {
 func FromCommon(c proc.Common, role topic.MemberRole) Config {
 	return Config{
 		NodeID: c.NodeID, Role: role, DataDir: c.DataDir, RPCBind: c.RPCAddr, RaftBind: c.RaftAddr,
-		Advertise: c.Advertise, Join: c.Join, Zone: c.Zone, Release: proc.Release,
+		Advertise: c.Advertise, TLS: c.TLS, Join: c.Join, Zone: c.Zone, Release: proc.Release,
 	}
 }
 

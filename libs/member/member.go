@@ -11,11 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/tlsconf"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -31,6 +34,7 @@ type Member struct {
 	load   func() (int64, int)
 	dir    *directory // only watchReplica changes its identity, and only the cluster id
 	nonce  topic.ID64
+	tls    *tlsconf.Source // nil: plaintext
 	raft   *raftnode.Node
 	ln     net.Listener
 	server *rpc.Server
@@ -49,7 +53,8 @@ type Member struct {
 
 // Open takes the data directory, recovers the metastore replica and binds the
 // ports. Nothing is answered before Run. Errors wrap ErrWrongIdentity,
-// ErrDamagedIdentity or those of raftnode.Open where the directory must not be used.
+// ErrDamagedIdentity or those of raftnode.Open where the directory must not be
+// used, and proc.ErrUsage where the TLS files must not.
 func Open(cfg Config, deps Deps) (_ *Member, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -71,6 +76,9 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 			err = errors.Join(err, m.Close())
 		}
 	}()
+	if err := m.openTLS(deps.Registry); err != nil {
+		return nil, err
+	}
 	if m.nonce, err = newID(); err != nil {
 		return nil, err
 	}
@@ -88,6 +96,17 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 	return m, m.registerMetrics(deps.Registry)
 }
 
+func (m *Member) openTLS(registry prometheus.Registerer) error {
+	var err error
+	m.tls, err = tlsconf.Load(tlsconf.Config{
+		Files: m.cfg.TLS, Plane: "nodes", Host: m.cfg.Advertise, Log: m.log, Registry: registry,
+	})
+	if err != nil {
+		return proc.Usagef("TLS between nodes: %v", err)
+	}
+	return nil
+}
+
 func (m *Member) openRaft() error {
 	_, port, err := net.SplitHostPort(m.cfg.RaftBind)
 	if err != nil {
@@ -100,6 +119,7 @@ func (m *Member) openRaft() error {
 	m.raft, err = raftnode.Open(raftnode.Config{
 		NodeID: m.cfg.NodeID, BootNonce: m.nonce, Dir: filepath.Join(m.cfg.DataDir, raftDir),
 		Bind: m.cfg.RaftBind, Advertise: advertise, Voter: m.cfg.Role == topic.RoleVoter,
+		Plane:  raftnode.Plane{Listen: m.tls.Listen, Dial: m.tls.Dial((&net.Dialer{}).DialContext)},
 		Logger: m.log, Timing: m.cfg.Raft,
 	})
 	return err
@@ -110,9 +130,9 @@ func (m *Member) openRPC() error {
 	if err != nil {
 		return fmt.Errorf("listen for node rpc: %w", err)
 	}
-	m.ln, m.addr = ln, proc.AdvertiseAddr(m.cfg.Advertise, ln.Addr())
+	m.ln, m.addr = m.tls.Listen(ln), proc.AdvertiseAddr(m.cfg.Advertise, ln.Addr())
 	m.server = rpc.NewServer(rpc.ServerConfig{NodeID: m.cfg.NodeID, ClusterID: m.ClusterID, Log: m.log})
-	m.client = rpc.NewClient(rpc.ClientConfig{NodeID: m.cfg.NodeID, ClusterID: m.ClusterID})
+	m.client = rpc.NewClient(rpc.ClientConfig{NodeID: m.cfg.NodeID, ClusterID: m.ClusterID, Dial: m.tls.Dial(rpc.Dial)})
 	m.leader = metaapi.NewLeader(metaapi.LeaderConfig{RPC: m.client, Hint: m.LeaderAddr, Voters: m.voterAddrs})
 	return nil
 }
@@ -124,6 +144,7 @@ func (m *Member) openRPC() error {
 func (m *Member) Run(ctx context.Context) error {
 	m.running.Store(true)
 	var g proc.Group
+	g.Add("certificates", m.tls.Run)
 	g.Add("node rpc", m.serve)
 	g.Add("replica", m.watchReplica)
 	g.Add("join", m.joinLoop)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
+
+	"github.com/narad-mq/narad/libs/tlsconf"
 )
 
 // Common are the settings that the three daemons share (contract.md, "Programs").
@@ -24,7 +26,8 @@ type Common struct {
 	Join       []string // RPC addresses of voters
 	NATSURL    string   // accepted, not used yet
 	Zone       string
-	Insecure   bool
+	Insecure   bool          // the planes between nodes speak plaintext
+	TLS        tlsconf.Files // of these planes; none when Insecure
 	LogLevel   string
 	LogFormat  string
 	Pprof      bool // profiles on the operator port
@@ -53,10 +56,10 @@ func taskFlags() []cli.Flag {
 		stringFlag("config", "", "YAML `file` with the same names as the flags"),
 		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
 		stringFlag("nats-url", "", "`URL` of a NATS server; empty: no bus (accepted, not used in this release)"),
-		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; required while there is no TLS", EnvVars: EnvVar("insecure")},
-		stringFlag("tls-cert", "", "certificate `file` (not in this release)"),
-		stringFlag("tls-key", "", "key `file` (not in this release)"),
-		stringFlag("tls-ca", "", "CA `file` (not in this release)"),
+		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; needed when there are no --tls-* files", EnvVars: EnvVar("insecure")},
+		stringFlag("tls-cert", "", "certificate `file` for mutual TLS between nodes; it has to name the host that others dial"),
+		stringFlag("tls-key", "", "key `file` of the certificate"),
+		stringFlag("tls-ca", "", "`file` with the certificate of the cluster's CA, or several"),
 		stringFlag("log-level", "info", "`level`: debug, info, warn or error"),
 		stringFlag("log-format", "text", "`format`: text or json"),
 	}
@@ -147,7 +150,7 @@ func readCommon(c *cli.Context) (Common, error) {
 		RPCAddr: c.String("rpc-addr"), RaftAddr: c.String("raft-addr"), GossipAddr: c.String("gossip-addr"),
 		OpsAddr: c.String("ops-addr"), Advertise: orHost(c.String("advertise")), Join: c.StringSlice("join"),
 		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
-		LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
+		TLS: TLSFiles(c), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
 		Pprof: c.Bool("pprof"),
 	}
 	if err := checkPlane(c); err != nil {
@@ -158,13 +161,21 @@ func readCommon(c *cli.Context) (Common, error) {
 
 // checkPlane refuses settings of the node RPC plane that mean nothing.
 func checkPlane(c *cli.Context) error {
+	var given, missing []string
 	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
 		if c.String(name) != "" {
-			return Usagef("--%s: TLS between nodes is not in this release; use --insecure on a network of your own", name)
+			given = append(given, "--"+name)
+		} else {
+			missing = append(missing, "--"+name)
 		}
 	}
-	if !c.Bool("insecure") {
-		return Usagef("TLS between nodes is not in this release: give --insecure to speak plaintext on a network of your own")
+	switch insecure := c.Bool("insecure"); {
+	case insecure && len(given) > 0:
+		return Usagef("--insecure and %s: nodes speak either plaintext or TLS", strings.Join(given, ", "))
+	case !insecure && len(given) == 0:
+		return Usagef("give --tls-cert, --tls-key and --tls-ca, or --insecure to speak plaintext on a network of your own")
+	case !insecure && len(missing) > 0:
+		return Usagef("%s without %s: TLS between nodes needs all three", strings.Join(given, ", "), strings.Join(missing, ", "))
 	}
 	for _, a := range c.StringSlice("join") {
 		if err := ValidateHostPort(a); err != nil {
@@ -172,6 +183,11 @@ func checkPlane(c *cli.Context) error {
 		}
 	}
 	return nil
+}
+
+// TLSFiles are the files of the planes between nodes; none with --insecure.
+func TLSFiles(c *cli.Context) tlsconf.Files {
+	return tlsconf.Files{Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca")}
 }
 
 func (k Common) validate() error {

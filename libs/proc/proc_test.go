@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/narad-mq/narad/libs/tlsconf"
 )
 
 // start runs a program whose Run records what it was given.
@@ -55,26 +57,37 @@ func TestRefusesToStart(t *testing.T) {
 	}
 	ok := []string{"--insecure", "--data-dir", "/x", "--node-id", "n1"}
 	for want, args := range map[string][]string{
-		"no-such-flag":       {"--no-such-flag"},
-		"no-such-key":        {"--config", bad},
-		"unexpected argumen": {"extra"},
-		"--insecure":         {"--data-dir", "/x"},
-		"--data-dir":         {"--insecure"},
-		"--node-id":          {"--node-id", "../x"},
-		"--join":             {"--join", "host:0"},
-		"--rpc-addr":         {"--rpc-addr", "nonsense"},
-		"--tls-cert":         {"--tls-cert", "x"},
-		"--log-level":        {"--log-level", "loud"},
-		"--log-format":       {"--log-format", "xml"},
+		"no-such-flag":                           {"--no-such-flag"},
+		"no-such-key":                            {"--config", bad},
+		"unexpected argumen":                     {"extra"},
+		"--insecure":                             {"--data-dir", "/x"},
+		"--data-dir":                             {"--insecure"},
+		"--node-id":                              {"--node-id", "../x"},
+		"--join":                                 {"--join", "host:0"},
+		"--rpc-addr":                             {"--rpc-addr", "nonsense"},
+		"--tls-cert":                             {"--tls-cert", "x"}, // beside --insecure
+		"--log-level":                            {"--log-level", "loud"},
+		"--log-format":                           {"--log-format", "xml"},
+		"--tls-cert without --tls-key, --tls-ca": {"--data-dir", "/x", "--tls-cert", "c"},
+		"--tls-key, --tls-ca without --tls-cert": {"--data-dir", "/x", "--tls-key", "k", "--tls-ca", "a"},
 	} {
 		all := append(slices.Clone(ok), args...)
-		if want == "--insecure" || want == "--data-dir" {
+		if want == "--insecure" || want == "--data-dir" || strings.Contains(want, "without") {
 			all = args
 		}
 		_, _, status, stderr := start(t, all...)
 		if status != ExitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
 		}
+	}
+}
+
+// TestTLSFiles: all three stand for --insecure.
+func TestTLSFiles(t *testing.T) {
+	t.Setenv("NARAD_TLS_CA", "a")
+	got, _, status, stderr := start(t, "--data-dir", "/x", "--node-id", "n1", "--tls-cert", "c", "--tls-key", "k")
+	if want := (tlsconf.Files{Cert: "c", Key: "k", CA: "a"}); status != 0 || got.TLS != want || got.Insecure {
+		t.Errorf("status %d, %+v, %s", status, got, stderr)
 	}
 }
 
