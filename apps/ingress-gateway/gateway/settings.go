@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/accept"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
@@ -83,7 +85,20 @@ func Configure(common proc.Common, c *cli.Context) (Config, error) {
 		return cfg, proc.Usagef("--drain-delay: 0s to %s", maxDrainDelay)
 	}
 	fitMemory(&cfg, proc.MemoryLimit(), c.IsSet("max-connections"))
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return cfg, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	fitFiles(&cfg, files.Cur)
 	return cfg, nil
+}
+
+// fitFiles leaves a quarter of the descriptors to the logs and to other nodes:
+// clients beyond it wait in the listen queue and cannot keep the WAL from its files.
+func fitFiles(cfg *Config, files uint64) {
+	if share := files / 4 * 3; share < uint64(cfg.Edge.MaxConnections) {
+		cfg.Edge.MaxConnections = max(int(share), 1)
+	}
 }
 
 // fitMemory gives request bodies and the buffers of connections a quarter of the

@@ -92,3 +92,14 @@ func TestBuffersFitMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionsLeaveDescriptors: clients cannot take them all.
+func TestConnectionsLeaveDescriptors(t *testing.T) {
+	for files, want := range map[uint64]int{1 << 20: 10_000, 1024: 768, 0: 1, 1 << 63: 10_000} {
+		cfg := Config{}
+		cfg.Edge.MaxConnections = 10_000
+		if fitFiles(&cfg, files); cfg.Edge.MaxConnections != want {
+			t.Errorf("%d descriptors: %d connections, want %d", files, cfg.Edge.MaxConnections, want)
+		}
+	}
+}
