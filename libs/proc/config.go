@@ -94,44 +94,59 @@ func applyFile(c *cli.Context) error {
 	if len(raw) > maxConfigFileBytes {
 		return Usagef("--config %s: larger than %d bytes", path, maxConfigFileBytes)
 	}
-	var values map[string]any
+	// Nodes, not values: node-id 007 is three characters, not a number.
+	var values map[string]yaml.Node
 	if err := yaml.Unmarshal(raw, &values); err != nil {
 		return Usagef("--config %s: %v", path, err)
 	}
-	known := map[string]bool{}
+	known := map[string]cli.Flag{}
 	for _, f := range c.App.Flags {
 		for _, name := range f.Names() {
-			known[name] = true
+			known[name] = f
 		}
 	}
 	for name, value := range values {
-		if !known[name] || name == "config" || name == "help" || name == "version" {
+		if known[name] == nil || name == "config" || name == "help" || name == "version" {
 			return Usagef("--config %s: unknown key %q", path, name)
 		}
 		if c.IsSet(name) {
 			continue
 		}
-		if err := setFromFile(c, name, value); err != nil {
+		if err := setFromFile(c, known[name], name, &value); err != nil {
 			return Usagef("--config %s: %s: %v", path, name, err)
 		}
 	}
 	return nil
 }
 
-func setFromFile(c *cli.Context, name string, value any) error {
-	switch v := value.(type) {
-	case []any:
-		for _, item := range v {
-			if err := c.Set(name, fmt.Sprint(item)); err != nil {
-				return err
-			}
-		}
-		return nil
-	case map[string]any, nil:
-		return fmt.Errorf("want a plain value or a list")
-	default:
-		return c.Set(name, fmt.Sprint(v))
+// setFromFile sets one flag to the text of its value, as the command line would.
+func setFromFile(c *cli.Context, f cli.Flag, name string, value *yaml.Node) error {
+	items := []*yaml.Node{value}
+	_, takesList := f.(*cli.StringSliceFlag)
+	if value.Kind == yaml.SequenceNode && takesList {
+		items = value.Content
 	}
+	for _, item := range items {
+		if item.Kind != yaml.ScalarNode || item.ShortTag() == "!!null" || c.Set(name, item.Value) != nil {
+			return fmt.Errorf("line %d: want %s", item.Line, kindOf(f))
+		}
+	}
+	return nil
+}
+
+// kindOf says what a flag takes.
+func kindOf(f cli.Flag) string {
+	switch f.(type) {
+	case *cli.StringSliceFlag:
+		return "a plain value or a list of them"
+	case *cli.BoolFlag:
+		return "true or false"
+	case *cli.IntFlag:
+		return "a whole number"
+	case *cli.DurationFlag:
+		return "a time like 500ms, 5s or 1m"
+	}
+	return "a plain value"
 }
 
 func readCommon(c *cli.Context) (Common, error) {

@@ -50,6 +50,39 @@ func TestPrecedenceFileEnvFlag(t *testing.T) {
 	}
 }
 
+// TestFileValues: a value is the text that stands in the file, and one that does
+// not fit is refused with its key, its line and what is wanted.
+func TestFileValues(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	run := func(content string) (Common, int, int, string) {
+		if err := os.WriteFile(file, []byte("insecure: true\ndata-dir: /x\n"+content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return start(t, "--config", file)
+	}
+	got, limit, status, stderr := run("node-id: 007\nzone: 1e3\nlimit: 0x10\njoin: a:1,b:2\n")
+	if status != 0 || got.NodeID != "007" || got.Zone != "1e3" || limit != 16 || !slices.Equal(got.Join, []string{"a:1", "b:2"}) {
+		t.Errorf("got %+v, limit %d, %s", got, limit, stderr)
+	}
+	for content, want := range map[string]string{
+		"limit: lots\n":         "limit: line 3: want a whole number",
+		"limit: 1.5\n":          "limit: line 3: want a whole number",
+		"limit: [1, 2]\n":       "limit: line 3: want a whole number",
+		"limit: ~\n":            "limit: line 3: want a whole number",
+		"limit:\n":              "limit: line 3: want a whole number",
+		"zone: {a: b}\n":        "zone: line 3: want a plain value",
+		"zone: [a]\n":           "zone: line 3: want a plain value",
+		"join: {a: b}\n":        "join: line 3: want a plain value or a list",
+		"join:\n- a:1\n- [b]\n": "join: line 5: want a plain value or a list",
+		"limit: 1\nlimit: 2\n":  `"limit" already defined`,
+		"pprof: maybe\n":        "pprof: line 3: want true or false",
+	} {
+		if _, _, status, stderr := run(content); status != ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%q: status %d, %q, want %q", content, status, stderr, want)
+		}
+	}
+}
+
 func TestRefusesToStart(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(bad, []byte("no-such-key: 1\n"), 0o600); err != nil {
