@@ -1,0 +1,377 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+)
+
+// program is a node that the test runs itself, beside those of `narad dev`, to
+// send it signals and see how it ends.
+type program struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	ended  chan error
+	log    string
+	http   string // client port; empty but for gateways
+	ops    string
+	client *http.Client
+}
+
+// runNode starts a program as a further member of a cluster and waits until it is ready.
+func runNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) *program {
+	t.Helper()
+	var join []string
+	for _, v := range c.IDs(harness.Voter) {
+		join = append(join, *c.Node(v).RPC)
+	}
+	p := &program{t: t, ended: make(chan error, 1), log: filepath.Join(c.Dir, id+".log"), ops: freeAddr(t), client: &http.Client{Timeout: 2 * time.Second}}
+	args = append([]string{
+		"--node-id", id, "--data-dir", filepath.Join(c.Dir, id), "--insecure", "--advertise", "127.0.0.1", "--gossip-addr=",
+		"--rpc-addr", freeAddr(t), "--raft-addr", freeAddr(t), "--ops-addr", p.ops, "--join", strings.Join(join, ","),
+	}, args...)
+	if name == harness.Gateway {
+		p.http = freeAddr(t)
+		args = append(args, "--http-addr", p.http)
+	}
+	p.start(harness.Binary(t, name), args)
+	t.Cleanup(func() {
+		select {
+		case <-p.ended:
+		default:
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	})
+	if err := harness.Until(t.Context(), 30*time.Second, func() bool { return p.status("/readyz") == http.StatusOK }); err != nil {
+		t.Fatalf("%s is not ready after 30 s: %s", id, p.tail())
+	}
+	return p
+}
+
+func (p *program) start(path string, args []string) {
+	p.t.Helper()
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close() // the child has its own
+	p.cmd = exec.Command(path, args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() { p.ended <- p.cmd.Wait() }()
+}
+
+// freeAddr is a loopback address that nobody listens on now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// status asks the operator port; 0: it does not answer.
+func (p *program) status(path string) int {
+	resp, err := p.client.Get("http://" + p.ops + path)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func (p *program) tail() string {
+	raw, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(string(raw))
+}
+
+func (p *program) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait returns the exit status and how long the end took from begin.
+func (p *program) wait(begin time.Time, limit time.Duration) (exit int, took time.Duration) {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err // for the cleanup
+		took = time.Since(begin)
+		var e *exec.ExitError
+		if err != nil && !errors.As(err, &e) {
+			p.t.Fatal(err)
+		}
+		return p.cmd.ProcessState.ExitCode(), took
+	case <-time.After(limit):
+		p.t.Fatalf("it has not ended after %s: %s", limit, p.tail())
+		return 0, 0
+	}
+}
+
+// TestGatewayStopsInOrder: SIGTERM with consumers parked and produces under way.
+// During --drain-delay it answers as before and ends connections; parked consumers
+// get their 204 at once; nothing that was accepted is lost.
+func TestGatewayStopsInOrder(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	for _, name := range []string{"busy", "idle"} {
+		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const drainDelay = 2 * time.Second
+	p := runNode(t, c, harness.Gateway, "gateway-x", "--drain-delay", drainDelay.String())
+	base := "http://" + p.http + "/v1/topics/"
+
+	const waiters = 200
+	tr := &http.Transport{MaxConnsPerHost: 2 * waiters, MaxIdleConnsPerHost: 2 * waiters}
+	defer tr.CloseIdleConnections()
+	hc := &http.Client{Transport: tr, Timeout: 40 * time.Second}
+	var parked sync.WaitGroup
+	var signalled time.Time // set before anybody is answered
+	var mu sync.Mutex       // guards signalled
+	for range waiters {
+		parked.Go(func() {
+			resp, err := hc.Post(base+"idle/consume?wait=30s", "", nil)
+			if err != nil {
+				t.Errorf("a parked consume was cut: %v", err)
+				return
+			}
+			defer resp.Body.Close()
+			mu.Lock()
+			took := time.Since(signalled)
+			mu.Unlock()
+			if resp.StatusCode != 204 || !resp.Close || took > time.Second {
+				t.Errorf("a parked consume got %d (close %v) %s after the signal", resp.StatusCode, resp.Close, took)
+			}
+		})
+	}
+	load := newBook()
+	direct := direct(t, "http://"+p.http)
+	producing, stopProducing := context.WithCancel(ctx)
+	var producers sync.WaitGroup
+	for range 8 {
+		producers.Go(func() { load.until(producing, t, direct, "busy") })
+	}
+	parkedNow := func() bool { return strings.Contains(metricsOf(t, p), fmt.Sprintf("narad_consume_waiting %d", waiters)) }
+	if err := harness.Until(ctx, 20*time.Second, parkedNow); err != nil {
+		t.Error("the consumers have not parked within 20 s")
+	}
+
+	mu.Lock()
+	signalled = time.Now()
+	begin := signalled
+	p.signal(syscall.SIGTERM)
+	mu.Unlock()
+	parked.Wait()
+	if ready, accept, health := p.status("/readyz"), p.status("/readyz/accept"), p.status("/healthz"); ready != 503 || accept != 503 || health != 200 {
+		t.Errorf("while draining: /readyz %d, /readyz/accept %d, /healthz %d", ready, accept, health)
+	}
+	if status, body := call(t, "POST", base+"busy/produce", "m-late"); status != 202 { // the listener is open for the delay
+		t.Errorf("a new connection while draining: %d %s", status, body)
+	}
+	load.accepted["m-late"] = true // nobody else writes: see until
+	exit, took := p.wait(begin, 15*time.Second)
+	stopProducing()
+	producers.Wait()
+	if exit != 0 || took < drainDelay {
+		t.Errorf("exit status %d after %s: %s", exit, took, p.tail())
+	}
+	t.Logf("stopped in %s", took)
+	load.drain(ctx, t, cl, "busy", 30*time.Second)
+}
+
+// until produces small messages until the gateway refuses connections or ctx
+// ends. What was answered 202 is accepted; a transport failure has an unknown
+// outcome, and only one that could not connect is expected.
+func (b *book) until(ctx context.Context, t *testing.T, cl *client.Client, topic string) {
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		b.number++
+		text := fmt.Sprintf("m-%d", b.number)
+		b.mu.Unlock()
+		_, err := cl.Produce(ctx, topic, client.Message{Payload: []byte(text)}, client.ProduceOptions{})
+		b.mu.Lock()
+		if err == nil {
+			b.accepted[text] = true
+		} else {
+			b.unknown[text] = true
+		}
+		b.mu.Unlock()
+		var e *client.Error
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, syscall.ECONNREFUSED):
+			return
+		case errors.As(err, &e) && e.Status != 0:
+			t.Errorf("produce to a stopping gateway: %v, want 202 or no connection", err)
+			return
+		default:
+			t.Errorf("a produce was cut off: %v", err)
+			return
+		}
+	}
+}
+
+func metricsOf(t *testing.T, p *program) string {
+	t.Helper()
+	status, body := call(t, "GET", "http://"+p.ops+"/metrics", "")
+	if status != 200 {
+		t.Errorf("/metrics: %d", status)
+	}
+	return body
+}
+
+// TestSecondSignalEndsAtOnce: the drain delay would be a minute.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "busy"}); err != nil {
+		t.Fatal(err)
+	}
+	p := runNode(t, c, harness.Gateway, "gateway-x", "--drain-delay", "1m")
+	produceN(ctx, t, direct(t, "http://"+p.http), "busy", "a", 10)
+	p.signal(syscall.SIGTERM)
+	if err := harness.Until(ctx, 5*time.Second, func() bool { return p.status("/readyz") == 503 }); err != nil {
+		t.Error("still ready 5 s after the signal")
+	}
+	begin := time.Now()
+	p.signal(syscall.SIGTERM)
+	if exit, took := p.wait(begin, 5*time.Second); exit != 1 || took > time.Second {
+		t.Errorf("exit status %d, %s after the second signal", exit, took)
+	}
+	drain(ctx, t, cl, "busy", 10)
+}
+
+// TestStorageNodeStopsInOrder: what was acked before an ordered stop does not
+// come again, to the last one; what was leased comes at once.
+func TestStorageNodeStopsInOrder(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "keep", VisibilityTimeoutMS: 600_000}); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		prefix := fmt.Sprintf("r%d", round)
+		produceN(ctx, t, cl, "keep", prefix, 90)
+		settled, leased := map[string]bool{}, map[string]bool{}
+		for len(settled)+len(leased) < 90 {
+			got, err := cl.Receive(ctx, "keep", client.ReceiveOptions{Max: 10, Wait: 5 * time.Second})
+			if err != nil || len(got.Deliveries) == 0 {
+				t.Fatalf("receive: %+v, %v", got, err)
+			}
+			for i, d := range got.Deliveries {
+				if i%3 == 2 {
+					leased[string(d.Payload)] = true
+					continue
+				}
+				if err := cl.Ack(ctx, "keep", d.ReceiptHandle); err != nil {
+					t.Fatal(err)
+				}
+				settled[string(d.Payload)] = true
+			}
+		}
+		old := c.Node("storage-1").PID
+		begin := time.Now()
+		c.Terminate("storage-1")
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("round %d: the stop took %s", round, took)
+		}
+		c.WaitReady("storage-1", old)
+		for text, n := range drain(ctx, t, cl, "keep", len(leased)) {
+			if settled[text] || !leased[text] || n > 1 {
+				t.Errorf("round %d: %s came %d times again; it was settled: %v", round, text, n, settled[text])
+			}
+		}
+		if got, err := cl.Receive(ctx, "keep", client.ReceiveOptions{Max: 10, Wait: client.NoWait}); err != nil || len(got.Deliveries) > 0 {
+			t.Errorf("round %d: there is more: %+v, %v", round, got.Deliveries, err)
+		}
+	}
+	dev, err := os.ReadFile(filepath.Join(c.Dir, "dev.log"))
+	if err != nil || strings.Count(string(dev), "storage-1 ended (exit status 0)") != 3 {
+		t.Errorf("the node did not end three times with status 0 (%v): %s", err, dev)
+	}
+}
+
+// TestLeadingVoterStopsInOrder: metadata writes go on over ordered stops of the
+// leader, and each that was answered with success is there afterwards.
+func TestLeadingVoterStopsInOrder(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 1, Gateways: 1})
+	cl, ctx := connect(t, c)
+	writing, stop := context.WithCancel(ctx)
+	created := map[string]bool{}
+	var slowest time.Duration
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for n := 0; writing.Err() == nil; n++ {
+			name := fmt.Sprintf("t-%d", n)
+			begin := time.Now()
+			_, _, err := cl.CreateTopicIfAbsent(ctx, client.TopicSpec{Name: name, Partitions: 1})
+			if err != nil {
+				t.Errorf("create %s: %v", name, err) // the client repeats what surely did nothing
+				continue
+			}
+			created[name] = true
+			slowest = max(slowest, time.Since(begin))
+		}
+	})
+	for range 3 {
+		var leader string
+		if err := harness.Until(ctx, 20*time.Second, func() bool {
+			q, err := cl.Quorum(ctx)
+			if err == nil && q.LeaderID != nil {
+				leader = *q.LeaderID
+			}
+			return err == nil && q.LeaderID != nil
+		}); err != nil {
+			t.Fatal("no leader within 20 s")
+		}
+		old := c.Node(leader).PID
+		c.Terminate(leader)
+		c.WaitReady(leader, old)
+	}
+	stop()
+	writer.Wait()
+	for topic, err := range cl.Topics(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(created, topic.Name)
+	}
+	if len(created) > 0 {
+		t.Errorf("%d topics were created and are not listed: %v", len(created), created)
+	}
+	t.Logf("the slowest create took %s", slowest)
+	if slowest > 10*time.Second {
+		t.Errorf("a create took %s over an ordered stop of the leader", slowest)
+	}
+}
