@@ -4,7 +4,8 @@
 //
 // Faults, each drawn from the seed: nodes that crash and lose what they had not
 // synced, that refuse, that hang, that sync slowly; requests that arrive late;
-// answers that are lost; a metadata view that lags or cannot tell yet; a gateway
+// answers that are lost; a metadata view that lags or cannot tell yet; gossip that
+// suspects whom it likes, for as long as it likes; a gateway
 // that crashes with records accepted and not acknowledged, with an old checkpoint,
 // or half-way through parking a queue; a volume that is restored from a copy.
 //

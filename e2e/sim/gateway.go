@@ -65,6 +65,9 @@ func (s *Sim) startGateway(readFrom int) {
 	s.view.latched = false
 	s.clock.after(s.clock.between(0, 5*time.Second), func() { s.view.latched = true; s.view.change() })
 	g.m = dispatchq.New(s.cfg.Machine, s.view)
+	for _, id := range s.names {
+		g.m.Suspect(s.clock.now, id, s.view.suspect[id])
+	}
 	for _, k := range g.vol.parkedKeys {
 		last := map[topic.ID64]uint64{}
 		for _, r := range g.vol.parked[k] {

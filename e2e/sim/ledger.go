@@ -67,8 +67,7 @@ func (l *ledger) sent(g *gateway, b dispatchq.Batch, recs []int) {
 			if a.pending == 0 && !a.committed {
 				continue
 			}
-			place := l.s.view.place(a.partition)
-			if a.life == g.life && !a.batch.released && place.Alive {
+			if a.life == g.life && !a.batch.released && l.s.view.lives(a.partition) {
 				l.violate("record %d sent to partition %d while partition %d may have it", rec, to, a.partition)
 			}
 			a.batch.released, r.excusedTwice = true, true

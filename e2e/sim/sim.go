@@ -20,6 +20,7 @@ const (
 	Overtake                    // a record is sent before an earlier one of its queue
 	CopyBehind                  // a stuck queue is copied to the tail of the WAL instead of parked
 	LostAnswerCalledRefused     // an unknown outcome is taken for "nothing was done"
+	SuspicionTakenForDeath      // gossip's suspicion is shown as the view's verdict
 )
 
 // Config of a run.
@@ -60,13 +61,15 @@ type Sim struct {
 	ledger   ledger
 	Parkings int
 	Restores int
+
+	Suspicions int
 }
 
 // Result is what a run showed.
 type Result struct {
-	Steps, Records, Restarts, Restores, Parkings int
-	Rerouted                                     uint64
-	Violations                                   []string
+	Steps, Records, Restarts, Restores, Parkings, Suspicions int
+	Rerouted                                                 uint64
+	Violations                                               []string
 }
 
 // Run executes one run.
@@ -104,7 +107,7 @@ func Run(cfg Config) Result {
 	}
 	return Result{
 		Steps: s.clock.steps, Records: len(s.ledger.rows), Restarts: s.lives - 1, Restores: s.Restores,
-		Parkings: s.Parkings, Rerouted: s.gw.m.Stats().Rerouted, Violations: s.ledger.verdict(),
+		Parkings: s.Parkings, Suspicions: s.Suspicions, Rerouted: s.gw.m.Stats().Rerouted, Violations: s.ledger.verdict(),
 	}
 }
 
@@ -139,7 +142,7 @@ func (s *Sim) faults() {
 		return
 	}
 	n := s.nodes[s.names[s.clock.rng.IntN(len(s.names))]]
-	switch s.clock.rng.IntN(8) {
+	switch s.clock.rng.IntN(10) {
 	case 0, 1:
 		s.crashNode(n)
 	case 2:
@@ -161,6 +164,8 @@ func (s *Sim) faults() {
 		if s.copy != nil && s.clock.chance(3) {
 			s.restore()
 		}
+	case 8, 9:
+		s.suspect(n)
 	}
 	s.clock.after(s.clock.between(0, 8*time.Second), s.faults)
 }
@@ -171,12 +176,24 @@ func (s *Sim) crashNode(n *node) {
 	}
 	n.crash()
 	s.view.lost(n)
+	s.clock.after(s.clock.between(time.Second, 2*time.Second), func() {
+		if !n.up {
+			s.suspect(n)
+		}
+	})
 	s.clock.after(s.clock.between(0, 60*time.Second), func() {
 		if !n.up {
 			n.start()
 			s.view.seen(n)
 		}
 	})
+}
+
+// suspect lets gossip hold a node for dead for a while, whatever it really is.
+func (s *Sim) suspect(n *node) {
+	s.Suspicions++
+	s.view.gossip(n.id, true)
+	s.clock.after(s.clock.between(0, 30*time.Second), func() { s.view.gossip(n.id, false) })
 }
 
 func (s *Sim) crashGateway() {

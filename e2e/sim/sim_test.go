@@ -21,9 +21,10 @@ func TestModelHolds(t *testing.T) {
 		sum.Restores += r.Restores
 		sum.Parkings += r.Parkings
 		sum.Rerouted += r.Rerouted
+		sum.Suspicions += r.Suspicions
 	}
 	t.Logf("%d seeds: %+v", seeds, sum)
-	if sum.Restarts == 0 || sum.Restores == 0 || sum.Parkings == 0 || sum.Rerouted == 0 {
+	if sum.Restarts == 0 || sum.Restores == 0 || sum.Parkings == 0 || sum.Rerouted == 0 || sum.Suspicions == 0 {
 		t.Fatalf("the runs do not reach everything: %+v", sum)
 	}
 }
@@ -45,6 +46,7 @@ func TestModelCatchesPlantedBugs(t *testing.T) {
 		"a record that overtakes another":         Overtake,
 		"a stuck record copied behind newer ones": CopyBehind,
 		"an unknown outcome taken for a refusal":  LostAnswerCalledRefused,
+		"a suspicion taken for death":             SuspicionTakenForDeath,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := uint64(1); seed <= most; seed++ {

@@ -14,12 +14,13 @@ type view struct {
 	alive   map[string]bool
 	epoch   map[string]topic.Epoch
 	route   *dispatchq.Route
+	suspect map[string]bool // what gossip says: right or wrong, at any time
 }
 
 var unlatched = &dispatchq.Route{State: dispatchq.Unavailable}
 
 func newView(s *Sim) *view {
-	v := &view{s: s, alive: map[string]bool{}, epoch: map[string]topic.Epoch{}}
+	v := &view{s: s, alive: map[string]bool{}, epoch: map[string]topic.Epoch{}, suspect: map[string]bool{}}
 	for _, id := range s.names {
 		v.alive[id], v.epoch[id] = true, 1
 	}
@@ -35,13 +36,15 @@ func (v *view) Route(string, topic.Incarnation) *dispatchq.Route {
 	return v.route
 }
 
-func (v *view) place(partition int32) dispatchq.Place { return v.route.Places[partition] }
+// lives tells whether the metastore, as far as this view knows it, calls a
+// partition's leader alive.
+func (v *view) lives(partition int32) bool { return v.alive[v.route.Places[partition].Leader] }
 
 func (v *view) rebuild() {
 	r := &dispatchq.Route{State: dispatchq.Live, Reroute: true}
 	for p := range v.s.cfg.Partitions {
 		id := v.s.names[int(p)%len(v.s.names)]
-		r.Places = append(r.Places, dispatchq.Place{Leader: id, Alive: v.alive[id], Epoch: v.epoch[id]})
+		r.Places = append(r.Places, dispatchq.Place{Leader: id, Alive: v.alive[id] && !v.takenForDead(id), Epoch: v.epoch[id]})
 	}
 	v.route = r
 }
@@ -73,4 +76,21 @@ func (v *view) seen(n *node) {
 			v.change()
 		}
 	})
+}
+
+// gossip says of a node that it is probably dead, or is not any more.
+func (v *view) gossip(id string, suspected bool) {
+	v.suspect[id] = suspected
+	if g := v.s.gw; g != nil && !g.dead {
+		g.m.Suspect(v.s.clock.now, id, suspected)
+		g.step()
+	}
+	if v.s.cfg.Bug == SuspicionTakenForDeath {
+		v.change()
+	}
+}
+
+// takenForDead is the planted bug.
+func (v *view) takenForDead(id string) bool {
+	return v.s.cfg.Bug == SuspicionTakenForDeath && v.suspect[id]
 }

@@ -15,6 +15,8 @@
 //   - A batch whose outcome is unknown is repeated, unchanged, only at the
 //     partition it was sent to, until that commits it or the view shows that
 //     partition without a living leader.
+//   - A suspicion (Suspect) changes only where a queue sends that may go elsewhere
+//     and has nothing of unknown outcome.
 //   - A record is done when its batch was committed, and not before.
 //   - Records of a life that ended are held, and hold up nobody else.
 //   - Memory is bounded: at most Config.MaxItems records are known at a time;

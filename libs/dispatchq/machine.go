@@ -59,6 +59,7 @@ type queue struct {
 	parkedAt     time.Duration // last parking; 0: never
 	probing      bool
 	probeAt      time.Duration
+	probedAt     time.Duration // start of the last probe
 	probePause   time.Duration
 
 	index       int // in life.all
@@ -86,6 +87,10 @@ type nodeState struct {
 	overdue int           // batches in flight for longer than SlotTime
 	latency time.Duration // smoothed time to commit
 	waiting []*queue
+
+	suspected   bool // hearsay; see Suspect
+	suspectedAt time.Duration
+	vouched     bool // it has served since
 }
 
 // Machine is the dispatcher's decisions. Build one with New.
@@ -247,8 +252,12 @@ func (m *Machine) Answer(now time.Duration, id uint64, out Outcome) (done []Item
 	}
 	m.land(f)
 	q := f.q
+	if out != Committed {
+		m.node(f.target.Leader).vouched = false
+	}
 	switch out {
 	case Committed:
+		m.vouch(f.target.Leader, f.started)
 		done = append(done, q.head().first(f.count)...)
 		m.committed(now, f)
 	case Refused:

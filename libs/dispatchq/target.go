@@ -16,8 +16,13 @@ func (m *Machine) target(now time.Duration, q *queue) (Target, bool) {
 		q.at = own
 		return place(route, own)
 	}
-	if m.failing(now, q, route) {
-		m.moveOn(now, q, route)
+	switch {
+	case m.failing(now, q, route):
+		if !m.moveOn(now, q, route, false) { // better a suspected leader than one that fails
+			m.moveOn(now, q, route, true)
+		}
+	case m.avoided(route.Places[q.at]):
+		m.moveOn(now, q, route, false)
 	}
 	return place(route, q.at)
 }
@@ -50,12 +55,13 @@ func (m *Machine) failing(now time.Duration, q *queue, route *Route) bool {
 	return q.refusedSince != 0 && now-q.refusedSince >= m.cfg.RerouteAfter
 }
 
-// moveOn points the queue at the next partition whose leader lives, if there is one.
-func (m *Machine) moveOn(now time.Duration, q *queue, route *Route) {
+// moveOn points the queue at the next partition whose leader lives, if there is
+// one; suspected says whether it may be one that is avoided.
+func (m *Machine) moveOn(now time.Duration, q *queue, route *Route, suspected bool) bool {
 	n := int32(len(route.Places))
 	for step := int32(1); step < n; step++ {
 		next := (q.at + step) % n
-		if p := route.Places[next]; p.Leader == "" || !p.Alive {
+		if p := route.Places[next]; p.Leader == "" || !p.Alive || !suspected && m.avoided(p) {
 			continue
 		}
 		if q.at == q.key.Partition {
@@ -65,8 +71,9 @@ func (m *Machine) moveOn(now time.Duration, q *queue, route *Route) {
 		}
 		q.at = next
 		q.refusedSince = 0
-		return
+		return true
 	}
+	return false
 }
 
 // probe asks now and then whether the own partition of a rerouted queue serves
@@ -89,7 +96,7 @@ func (m *Machine) probe(now time.Duration, q *queue) {
 		m.wake(q, q.probeAt)
 		return
 	}
-	q.probing = true
+	q.probing, q.probedAt = true, now
 	m.orders.Probe = append(m.orders.Probe, Probe{Key: q.key, Target: to})
 }
 
@@ -107,6 +114,7 @@ func (m *Machine) Probed(now time.Duration, key Key, serves bool) {
 		// the binding first, and only one batch is in flight.
 		q.at = q.key.Partition
 		q.refusedSince, q.retryAt = 0, 0
+		m.vouch(route.Places[q.at].Leader, q.probedAt)
 	}
 	m.kick(q)
 }
