@@ -202,6 +202,22 @@ func TestANewDiskLeadsNothing(t *testing.T) {
 	}
 }
 
+// TestCreateIsRefusedOnADiskThatWentMeanwhile: between the look that placed it
+// and the entry a node came back on another disk, where the new topic would be
+// taken at the next start for one that was lost with the old disk.
+func TestCreateIsRefusedOnADiskThatWentMeanwhile(t *testing.T) {
+	m := newMemTx()
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 2, 1), NowMS: 100}))
+	wantCode(t, m.do(t, createOne("orders", 1, "s1")), problem.NotReady)
+	if len(m.data[BucketTopics]) != 0 || IsLive(m, 1) {
+		t.Error("a refused create left something")
+	}
+	placed := createOne("orders", 2, "s1")
+	placed.Assignments[0].Replicas[0].DiskID = 2
+	wantOK(t, m.do(t, placed))
+	checkInvariants(t, m)
+}
+
 func TestTombstonesRefuseTheDisksThatTheyBuried(t *testing.T) {
 	m := newMemTx()
 	if err := put(m, BucketTombstones, []byte("s1"), &Tombstone{ID: "s1", DiskIDs: []topic.ID64{1, 2}}); err != nil {

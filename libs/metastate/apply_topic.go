@@ -25,6 +25,11 @@ func applyCreate(tx Tx, e *CreateTopic) (Result, error) {
 	if IsEnded(tx, t.Incarnation) || IsLive(tx, t.Incarnation) {
 		return refuse(problem.TopicChanged, "this incarnation was given before").with("incarnation", t.Incarnation), nil
 	}
+	if stale, err := staleReplica(tx, e.Assignments); err != nil {
+		return Result{}, err
+	} else if stale != "" {
+		return refuse(problem.NotReady, "the placement is of another disk of "+stale), nil
+	}
 	// One above every version that an ended life had: a name that comes again
 	// never shows a version that it had before.
 	ended, err := endedVersion(tx)
@@ -36,6 +41,24 @@ func applyCreate(tx Tx, e *CreateTopic) (Result, error) {
 		return Result{}, err
 	}
 	return Result{Topic: &t, Effects: Effects{Topics: []string{t.Name}}}, nil
+}
+
+// staleReplica returns a node that came back on another disk after its replicas
+// were placed, or "": its registration has decided already what it leads, so
+// the partition would be taken for one that was lost with the old disk.
+func staleReplica(r Reader, list []topic.Assignment) (string, error) {
+	for i := range list {
+		for _, rep := range list[i].Replicas {
+			m, err := MemberByID(r, rep.Node)
+			if err != nil {
+				return "", err
+			}
+			if m != nil && m.DiskID != rep.DiskID {
+				return m.ID, nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // checkAssignments checks what must hold between a record and its partitions.

@@ -30,6 +30,15 @@ func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRe
 	if err := checkConfig(req.Config); err != nil {
 		return nil, err
 	}
+	res, err := c.create(ctx, t, req)
+	if problem.HasCode(err, problem.NotReady) { // a node changed its disk after the look: look once more
+		res, err = c.create(ctx, t, req)
+	}
+	return res, err
+}
+
+// create makes one attempt, as a life of its own.
+func (c *Controller) create(ctx context.Context, t *term, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
 	incarnation, err := drawIncarnation()
 	if err != nil {
 		return nil, err
