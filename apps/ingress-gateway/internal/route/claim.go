@@ -23,7 +23,7 @@ type node struct {
 	mu     sync.Mutex // guards what follows; no call is made under it
 	wants  []*life
 	listed map[*life]bool // in wants
-	calls  int            // claims under way
+	calls  inFlight       // claims under way
 	settle settleQueue
 }
 
@@ -48,13 +48,24 @@ func (n *node) want(l *life) (now bool) {
 		n.listed[l] = true
 		n.wants = append(n.wants, l)
 	}
-	if n.calls >= claimsPerNode {
+	if !n.calls.begin(claimsPerNode, n.claimMore) {
 		return false
 	}
-	n.calls++
 	n.r.work.Add(1)
 	go n.claim()
 	return true
+}
+
+// claimMore begins the next call when the ones under way have not returned soon.
+func (n *node) claimMore() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls.armed = false
+	if len(n.wants) == 0 || n.r.ctx.Err() != nil || !n.calls.begin(claimsPerNode, n.claimMore) {
+		return
+	}
+	n.r.work.Add(1)
+	go n.claim()
 }
 
 // take gives the lives that want something now; none ends the caller's turn.
@@ -62,9 +73,10 @@ func (n *node) take() []*life {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.wants) == 0 || n.r.ctx.Err() != nil {
-		n.calls--
+		n.calls.n--
 		return nil
 	}
+	n.calls.last = time.Now()
 	take := min(len(n.wants), nodeapi.MaxClaims/2)
 	lives := append([]*life(nil), n.wants[:take]...)
 	n.wants = append(n.wants[:0], n.wants[take:]...)

@@ -27,7 +27,7 @@ const (
 // settleQueue is what waits to be settled at one node; its node's mutex guards it.
 type settleQueue struct {
 	jobs     []*settleJob
-	calls    int
+	calls    inFlight
 	releases int // operations of jobs that nobody waits for
 }
 
@@ -163,8 +163,19 @@ func (n *node) enqueue(j *settleJob) {
 		q.releases += len(j.ops)
 	}
 	q.jobs = append(q.jobs, j)
-	if q.calls < settlesPerNode {
-		q.calls++
+	if q.calls.begin(settlesPerNode, n.settleMore) {
+		n.r.work.Add(1)
+		go n.settleAll()
+	}
+}
+
+// settleMore begins the next call when the ones under way have not returned soon.
+func (n *node) settleMore() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q := &n.settle
+	q.calls.armed = false
+	if len(q.jobs) > 0 && q.calls.begin(settlesPerNode, n.settleMore) {
 		n.r.work.Add(1)
 		go n.settleAll()
 	}
@@ -191,9 +202,10 @@ func (n *node) takeJobs() []*settleJob {
 		take++
 	}
 	if take == 0 {
-		q.calls--
+		q.calls.n--
 		return nil
 	}
+	q.calls.last = time.Now()
 	jobs := append([]*settleJob(nil), q.jobs[:take]...)
 	q.jobs = append(q.jobs[:0], q.jobs[take:]...)
 	return jobs

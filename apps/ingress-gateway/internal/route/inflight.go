@@ -1,0 +1,37 @@
+package route
+
+import "time"
+
+// gather is how long the calls under way to a node may take before another one is
+// begun beside them. A call that carries what came up during the one before costs
+// as much as one that carries a single thing: at full load one at a time makes a
+// third of the calls. Only a slow one, with a large answer or a slow disk behind
+// it, is overtaken.
+const gather = 3 * time.Millisecond
+
+// inFlight is the calls of one kind under way to one node; its node's mutex guards it.
+type inFlight struct {
+	n     int
+	last  time.Time // when the youngest began
+	armed bool      // more will be called
+}
+
+// begin counts a call, if it may begin now. Otherwise what it was meant for goes
+// with the next one: of a call that returns, or of more, which is called once the
+// ones under way are slow.
+func (f *inFlight) begin(limit int, more func()) bool {
+	if f.n >= limit {
+		return false
+	}
+	now := time.Now()
+	if f.n > 0 && now.Sub(f.last) < gather {
+		if !f.armed {
+			f.armed = true
+			time.AfterFunc(f.last.Add(gather).Sub(now), more)
+		}
+		return false
+	}
+	f.n++
+	f.last = now
+	return true
+}
