@@ -191,10 +191,14 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) quorum(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) quorum(w http.ResponseWriter, r *http.Request) {
 	source := s.source.Load()
-	if source == nil || source.Quorum == nil {
+	switch {
+	case source == nil:
 		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "starting"})
+		return
+	case source.Quorum == nil:
+		http.NotFound(w, r) // this role will never have one: it is not starting
 		return
 	}
 	doc, err := source.Quorum()

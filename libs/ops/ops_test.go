@@ -42,6 +42,9 @@ func TestPortAnswersBeforeTheRoleDoes(t *testing.T) {
 	if status, body := get(t, s, "/metrics"); status != 200 || !strings.Contains(body, "go_goroutines") {
 		t.Errorf("/metrics = %d", status)
 	}
+	if status, _ := get(t, s, "/quorum"); status != 503 {
+		t.Errorf("/quorum = %d before the role is there, want 503", status)
+	}
 	if status, _ := get(t, s, "/readyz/accept"); status != 503 {
 		t.Errorf("/readyz/accept = %d before the role is there, want 503", status)
 	}
@@ -74,6 +77,10 @@ func TestPortShowsTheSource(t *testing.T) {
 	}
 	if status, _ := get(t, s, "/metrics/topics"); status != 404 {
 		t.Errorf("/metrics/topics = %d without a source, want 404", status)
+	}
+	s.SetSource(&Source{Ready: func() (reasons, degraded []Reason) { return nil, nil }})
+	if status, body := get(t, s, "/quorum"); status != 404 {
+		t.Errorf("/quorum = %d %s of a role that has none, want 404", status, body)
 	}
 }
 
