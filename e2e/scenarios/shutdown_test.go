@@ -179,7 +179,9 @@ func TestGatewayStopsInOrder(t *testing.T) {
 	for range 8 {
 		producers.Go(func() { load.until(producing, t, direct, "busy") })
 	}
-	parkedNow := func() bool { return strings.Contains(metricsOf(t, p), fmt.Sprintf("narad_consume_waiting %d", waiters)) }
+	parkedNow := func() bool {
+		return strings.Contains(metricsOf(t, p), fmt.Sprintf("narad_consume_waiting %d", waiters))
+	}
 	if err := harness.Until(ctx, 20*time.Second, parkedNow); err != nil {
 		t.Error("the consumers have not parked within 20 s")
 	}
