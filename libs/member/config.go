@@ -62,16 +62,18 @@ func (t Timing) withDefaults() Timing {
 
 // Config is everything that a member needs to know.
 type Config struct {
-	NodeID    string
-	Role      topic.MemberRole
-	DataDir   string        // made if missing
-	RPCBind   string        // host:port to listen on; port 0 takes a free one
-	RaftBind  string        // host:port to listen on; port 0 takes a free one
-	Advertise string        // host that others dial
-	TLS       tlsconf.Files // of both planes; none: they speak plaintext
-	Join      []string      // RPC addresses of voters
-	Zone      string
-	Release   string
+	NodeID     string
+	Role       topic.MemberRole
+	DataDir    string        // made if missing
+	RPCBind    string        // host:port to listen on; port 0 takes a free one
+	RaftBind   string        // host:port to listen on; port 0 takes a free one
+	GossipBind string        // host:port to listen on; port 0 takes a free one; "": no gossip
+	SecretFile string        // with the cluster secret, of which the gossip key is made; "": gossip is plaintext
+	Advertise  string        // host that others dial
+	TLS        tlsconf.Files // of both planes; none: they speak plaintext
+	Join       []string      // RPC addresses of voters
+	Zone       string
+	Release    string
 	// Initial is the first configuration of a cluster that this voter may form
 	// with an empty disk; nil: it only joins. It must name this node.
 	Initial []raftnode.Server
@@ -85,7 +87,7 @@ type Config struct {
 func FromCommon(c proc.Common, role topic.MemberRole) Config {
 	return Config{
 		NodeID: c.NodeID, Role: role, DataDir: c.DataDir, RPCBind: c.RPCAddr, RaftBind: c.RaftAddr,
-		Advertise: c.Advertise, TLS: c.TLS, Join: c.Join, Zone: c.Zone, Release: proc.Release,
+		GossipBind: c.GossipAddr, SecretFile: c.ClusterSecretFile, Advertise: c.Advertise, TLS: c.TLS, Join: c.Join, Zone: c.Zone, Release: proc.Release,
 	}
 }
 

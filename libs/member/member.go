@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/libs/gossip"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/proc"
@@ -35,6 +36,7 @@ type Member struct {
 	dir    *directory // only watchReplica changes its identity, and only the cluster id
 	nonce  topic.ID64
 	tls    *tlsconf.Source // nil: plaintext
+	gossip *gossip.Gossip  // nil: none
 	raft   *raftnode.Node
 	ln     net.Listener
 	server *rpc.Server
@@ -43,6 +45,7 @@ type Member struct {
 
 	addr     string                 // advertised RPC address
 	cluster  atomic.Pointer[string] // a copy of what the directory remembers
+	suspects *gossip.Suspects
 	running  atomic.Bool
 	stopping atomic.Bool
 	lostAt   atomic.Pointer[time.Time] // since when no leader is in view; nil: one is. A time.Time, because wall clocks step
@@ -68,7 +71,7 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 	if deps.Load == nil {
 		deps.Load = func() (int64, int) { return 0, 0 }
 	}
-	m := &Member{cfg: cfg, log: deps.Log, load: deps.Load}
+	m := &Member{cfg: cfg, log: deps.Log, load: deps.Load, suspects: gossip.NewSuspects()}
 	begin := time.Now()
 	m.lostAt.Store(&begin)
 	defer func() {
@@ -91,6 +94,9 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 		return nil, err
 	}
 	if err := m.openRPC(); err != nil {
+		return nil, err
+	}
+	if err := m.openGossip(deps.Registry); err != nil {
 		return nil, err
 	}
 	return m, m.registerMetrics(deps.Registry)
@@ -145,6 +151,9 @@ func (m *Member) Run(ctx context.Context) error {
 	m.running.Store(true)
 	var g proc.Group
 	g.Add("certificates", m.tls.Run)
+	if m.gossip != nil {
+		g.Add("gossip", m.runGossip)
+	}
 	g.Add("node rpc", m.serve)
 	g.Add("replica", m.watchReplica)
 	g.Add("join", m.joinLoop)
@@ -166,6 +175,9 @@ func (m *Member) Close() error {
 
 func (m *Member) close() error {
 	var errs []error
+	if m.gossip != nil {
+		m.gossip.Close()
+	}
 	if m.ln != nil {
 		// The server closes the listener as well, when it has served it.
 		for _, err := range []error{m.server.Close(), m.ln.Close()} {

@@ -74,7 +74,7 @@ func (m *Member) register(ctx context.Context) error {
 	defer cancel()
 	res, err := m.leader.Register(ctx, &metaapi.RegisterRequest{
 		NodeID: m.cfg.NodeID, DiskID: m.dir.id.DiskID, BootNonce: m.nonce, Role: m.cfg.Role,
-		RaftAddr: m.raft.Addr(), RPCAddr: m.addr, Zone: m.cfg.Zone, Release: m.cfg.Release,
+		RaftAddr: m.raft.Addr(), RPCAddr: m.addr, GossipAddr: m.gossipAddr(), Zone: m.cfg.Zone, Release: m.cfg.Release,
 		NewestEntryType: uint8(metastate.NewestType()),
 	})
 	if err != nil {

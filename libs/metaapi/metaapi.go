@@ -65,6 +65,7 @@ type RegisterRequest struct {
 	Role            topic.MemberRole `json:"role"`
 	RaftAddr        string           `json:"raft_addr"`
 	RPCAddr         string           `json:"rpc_addr"`
+	GossipAddr      string           `json:"gossip_addr,omitempty"` // "": it does not gossip
 	Zone            string           `json:"zone"`
 	Release         string           `json:"release"`
 	NewestEntryType uint8            `json:"newest_entry_type"`

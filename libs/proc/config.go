@@ -20,7 +20,7 @@ type Common struct {
 	DataDir    string
 	RPCAddr    string   // listen address of the node RPC plane
 	RaftAddr   string   // listen address of the Raft plane
-	GossipAddr string   // accepted, not used yet
+	GossipAddr string   // listen address of gossip; "": none
 	OpsAddr    string   // listen address of the operator port
 	Advertise  string   // host that others dial
 	Join       []string // RPC addresses of voters
@@ -28,9 +28,12 @@ type Common struct {
 	Zone       string
 	Insecure   bool          // the planes between nodes speak plaintext
 	TLS        tlsconf.Files // of these planes; none when Insecure
-	LogLevel   string
-	LogFormat  string
-	Pprof      bool // profiles on the operator port
+	// ClusterSecretFile has the secret of which the gossip key is made; "" with
+	// Insecure or without gossip only.
+	ClusterSecretFile string
+	LogLevel          string
+	LogFormat         string
+	Pprof             bool // profiles on the operator port
 }
 
 // MaxNodeIDLength keeps node ids short enough for file names, labels and logs.
@@ -72,11 +75,11 @@ func CommonFlags() []cli.Flag {
 		stringFlag("data-dir", "", "`directory` of everything that this node keeps"),
 		stringFlag("rpc-addr", ":7944", "listen `address` of the node RPC plane"),
 		stringFlag("raft-addr", ":7943", "listen `address` of the Raft plane"),
-		stringFlag("gossip-addr", ":7946", "listen `address` of gossip; empty: none (accepted, not used in this release)"),
+		stringFlag("gossip-addr", ":7946", "listen `address` of gossip, TCP and UDP; empty: none"),
 		stringFlag("ops-addr", ":7941", "listen `address` of the operator port"),
 		stringFlag("advertise", "", "`host` that other nodes dial (default: the host name)"),
 		stringFlag("zone", "", "failure `zone` of this node"),
-		stringFlag("cluster-secret-file", "", "`file` with the gossip key (accepted, not used in this release)"),
+		stringFlag("cluster-secret-file", "", "`file` with the secret of which the gossip key is made; gossip without it needs --insecure"),
 		&cli.BoolFlag{Name: "pprof", Usage: "serve /debug/pprof/ on the operator port", EnvVars: EnvVar("pprof")},
 	)
 }
@@ -165,7 +168,7 @@ func readCommon(c *cli.Context) (Common, error) {
 		RPCAddr: c.String("rpc-addr"), RaftAddr: c.String("raft-addr"), GossipAddr: c.String("gossip-addr"),
 		OpsAddr: c.String("ops-addr"), Advertise: orHost(c.String("advertise")), Join: c.StringSlice("join"),
 		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
-		TLS: TLSFiles(c), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
+		TLS: TLSFiles(c), ClusterSecretFile: c.String("cluster-secret-file"), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
 		Pprof: c.Bool("pprof"),
 	}
 	if err := checkPlane(c); err != nil {
@@ -211,8 +214,14 @@ func (k Common) validate() error {
 		return Usagef("--node-id %q: 1 to %d of A-Z a-z 0-9 . _ -, with a letter or digit at both ends", k.NodeID, MaxNodeIDLength)
 	case k.DataDir == "":
 		return Usagef("--data-dir is required")
+	case k.GossipAddr != "" && k.ClusterSecretFile == "" && !k.Insecure:
+		return Usagef("--cluster-secret-file is needed for gossip, which TLS does not cover; or give --gossip-addr= for none, or --insecure")
 	}
-	for _, a := range []struct{ flag, addr string }{{"rpc-addr", k.RPCAddr}, {"raft-addr", k.RaftAddr}, {"ops-addr", k.OpsAddr}} {
+	addrs := []struct{ flag, addr string }{{"rpc-addr", k.RPCAddr}, {"raft-addr", k.RaftAddr}, {"ops-addr", k.OpsAddr}}
+	if k.GossipAddr != "" {
+		addrs = append(addrs, struct{ flag, addr string }{"gossip-addr", k.GossipAddr})
+	}
+	for _, a := range addrs {
 		if _, _, err := net.SplitHostPort(a.addr); err != nil {
 			return Usagef("--%s %q: want host:port or :port", a.flag, a.addr)
 		}

@@ -98,6 +98,8 @@ func TestRefusesToStart(t *testing.T) {
 		"--node-id":                              {"--node-id", "../x"},
 		"--join":                                 {"--join", "host:0"},
 		"--rpc-addr":                             {"--rpc-addr", "nonsense"},
+		"--gossip-addr":                          {"--gossip-addr", "nonsense"},
+		"--cluster-secret-file":                  {"--data-dir", "/x", "--tls-cert", "c", "--tls-key", "k", "--tls-ca", "a"},
 		"--tls-cert":                             {"--tls-cert", "x"}, // beside --insecure
 		"--log-level":                            {"--log-level", "loud"},
 		"--log-format":                           {"--log-format", "xml"},
@@ -105,7 +107,7 @@ func TestRefusesToStart(t *testing.T) {
 		"--tls-key, --tls-ca without --tls-cert": {"--data-dir", "/x", "--tls-key", "k", "--tls-ca", "a"},
 	} {
 		all := append(slices.Clone(ok), args...)
-		if want == "--insecure" || want == "--data-dir" || strings.Contains(want, "without") {
+		if want == "--insecure" || want == "--data-dir" || want == "--cluster-secret-file" || strings.Contains(want, "without") {
 			all = args
 		}
 		_, _, status, stderr := start(t, all...)
@@ -118,7 +120,7 @@ func TestRefusesToStart(t *testing.T) {
 // TestTLSFiles: all three stand for --insecure.
 func TestTLSFiles(t *testing.T) {
 	t.Setenv("NARAD_TLS_CA", "a")
-	got, _, status, stderr := start(t, "--data-dir", "/x", "--node-id", "n1", "--tls-cert", "c", "--tls-key", "k")
+	got, _, status, stderr := start(t, "--data-dir", "/x", "--node-id", "n1", "--tls-cert", "c", "--tls-key", "k", "--gossip-addr=")
 	if want := (tlsconf.Files{Cert: "c", Key: "k", CA: "a"}); status != 0 || got.TLS != want || got.Insecure {
 		t.Errorf("status %d, %+v, %s", status, got, stderr)
 	}

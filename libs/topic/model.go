@@ -67,6 +67,7 @@ type Member struct {
 	BootNonce       ID64         `json:"boot_nonce"` // of the process start that registered last
 	RPCAddr         string       `json:"rpc_addr"`
 	RaftAddr        string       `json:"raft_addr"`
+	GossipAddr      string       `json:"gossip_addr,omitempty"` // "": it does not gossip
 	Zone            string       `json:"zone,omitempty"`
 	Release         string       `json:"release"`
 	NewestEntryType uint8        `json:"newest_entry_type"`

@@ -23,9 +23,12 @@ func (c *Controller) Register(ctx context.Context, req *metaapi.RegisterRequest)
 	if !metaapi.ValidHint(req.RaftAddr) {
 		return nil, invalid("raft_addr", "must be host:port")
 	}
+	if req.GossipAddr != "" && !metaapi.ValidHint(req.GossipAddr) {
+		return nil, invalid("gossip_addr", "must be host:port")
+	}
 	index, _, err := c.propose(ctx, &metastate.RegisterMember{NowMS: c.wallMS(), Member: topic.Member{
 		ID: req.NodeID, Role: req.Role, DiskID: req.DiskID, BootNonce: req.BootNonce,
-		RPCAddr: req.RPCAddr, RaftAddr: req.RaftAddr, Zone: req.Zone,
+		RPCAddr: req.RPCAddr, RaftAddr: req.RaftAddr, GossipAddr: req.GossipAddr, Zone: req.Zone,
 		Release: req.Release, NewestEntryType: req.NewestEntryType,
 	}})
 	if err != nil {
