@@ -36,7 +36,11 @@ var _ api.Client = (*conn)(nil)
 
 func newConn(c net.Conn, closed func(*conn)) *conn {
 	out := &conn{Conn: c, closed: closed}
-	if sc, ok := c.(syscall.Conn); ok {
+	below := c
+	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS: its end is that of the TCP connection
+		below = secure.NetConn()
+	}
+	if sc, ok := below.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
 			out.raw = raw
 		}

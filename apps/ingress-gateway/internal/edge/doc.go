@@ -33,5 +33,6 @@
 // Invariant: for each Serve or Refuse of the handler, Response.Finish is called
 // exactly once, by the goroutine of the connection, after the last write.
 //
-// The package decides nothing about routes, names or messages, and does no TLS yet.
+// The package decides nothing about routes, names or messages. Whether there is
+// TLS is the listener's business; all of the above holds over it (TestOverTLS).
 package edge

@@ -40,6 +40,10 @@ type rig struct {
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
+	return newRigOn(t, cfg, listen(t))
+}
+
+func newRigOn(t testing.TB, cfg Config, ln net.Listener) *rig {
 	t.Helper()
 	b := fakebroker.New()
 	b.Put("orders", 1)
@@ -48,7 +52,6 @@ func newRig(t testing.TB, cfg Config) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{TB: t, api: a, broker: b, server: New(cfg, a, nil), served: make(chan error, 1)}
-	ln := listen(t)
 	r.addr = ln.Addr().String()
 	go func() { r.served <- r.server.Serve(ln) }()
 	t.Cleanup(func() {
