@@ -33,6 +33,7 @@ import (
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/seglog"
+	"github.com/narad-mq/narad/libs/tlsconf"
 	"github.com/narad-mq/narad/libs/vfs"
 	"github.com/narad-mq/narad/libs/wal"
 )
@@ -53,7 +54,8 @@ const walDir = "wal"
 // Config is everything that a gateway needs to know.
 type Config struct {
 	Member     member.Config
-	HTTPAddr   string // listen address for clients
+	HTTPAddr   string        // listen address for clients
+	HTTPTLS    tlsconf.Files // of the client port; none: plain HTTP
 	API        api.Config
 	Edge       edge.Config
 	Watermark  int // percent of the disk above which produce is refused; 0: the default
@@ -79,13 +81,15 @@ type Gateway struct {
 	router   *route.Router
 	api      *api.API
 	edge     *edge.Server
+	tls      *tlsconf.Source // of the client port; nil: plain HTTP
 	listener net.Listener
 	draining atomic.Bool
 	damaged  atomic.Int64 // damaged ranges of the WAL met since the start
 }
 
 // New opens and recovers a gateway and binds its ports; it serves nothing before
-// Run. Errors are those of member.Open, of the WAL and of the listener.
+// Run. Errors are those of member.Open, of the WAL and of the listener, and
+// proc.ErrUsage where the certificate of the client port cannot be used.
 func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -99,6 +103,9 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 			err = errors.Join(err, g.Close())
 		}
 	}()
+	if err = g.openTLS(deps.Registry); err != nil {
+		return nil, err
+	}
 	var producer atomic.Pointer[accept.Producer]
 	if g.member, err = member.Open(cfg.Member, member.Deps{Log: deps.Log, Registry: deps.Registry, Load: func() (int64, int) {
 		if p := producer.Load(); p != nil {
@@ -117,6 +124,15 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 	}
 	gatewayapi.Serve(g.member.Server(), g.router)
 	return g, nil
+}
+
+func (g *Gateway) openTLS(registry prometheus.Registerer) error {
+	var err error
+	g.tls, err = tlsconf.Load(tlsconf.Config{Files: g.cfg.HTTPTLS, Plane: "clients", Log: g.log, Registry: registry})
+	if err != nil {
+		return proc.Usagef("TLS of the client port: %v", err)
+	}
+	return nil
 }
 
 // openData opens what lies between the WAL and the storage nodes.
@@ -171,9 +187,11 @@ func (g *Gateway) openClients(registry prometheus.Registerer) error {
 		return err
 	}
 	g.edge = edge.New(g.cfg.Edge, g.api, g.log)
-	if g.listener, err = net.Listen("tcp", g.cfg.HTTPAddr); err != nil {
+	ln, err := net.Listen("tcp", g.cfg.HTTPAddr)
+	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
 	}
+	g.listener = g.tls.Listen(ln)
 	return nil
 }
 
@@ -192,6 +210,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		group.Add("dispatch", g.runDispatch)
 	}
 	group.Add("route", g.router.Run)
+	group.Add("client certificate", g.tls.Run)
 	group.Add("http", g.serve)
 	return group.Run(ctx, g.log)
 }

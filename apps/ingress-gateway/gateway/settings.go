@@ -14,6 +14,7 @@ import (
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/route"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/tlsconf"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -41,8 +42,8 @@ func Flags() []cli.Flag {
 	return []cli.Flag{
 		text("http-addr", ":7942", "listen `address` for clients"),
 		text("auth", "", "`mode`: none; users are not in this release (default: none on loopback, else it must be given)"),
-		text("http-tls-cert", "", "certificate `file` of the client port (not in this release)"),
-		text("http-tls-key", "", "key `file` of the client port (not in this release)"),
+		text("http-tls-cert", "", "certificate `file` of the client port, read again when it changes; without it the port speaks plain HTTP"),
+		text("http-tls-key", "", "key `file` of that certificate"),
 		duration("drain-delay", DefaultDrainDelay, "`time` that a stopping gateway still answers"),
 		&cli.BoolFlag{Name: "no-wal", Usage: "keep no write-ahead log: take only what is committed before the answer", EnvVars: proc.EnvVar("no-wal")},
 		number("max-message-bytes", api.DefaultMaxMessageBytes, "largest payload, in `bytes`, 1 KiB to 4 MiB"),
@@ -59,6 +60,7 @@ func Flags() []cli.Flag {
 func Configure(common proc.Common, c *cli.Context) (Config, error) {
 	cfg := Config{
 		Member: member.FromCommon(common, topic.RoleGateway), HTTPAddr: c.String("http-addr"),
+		HTTPTLS: tlsconf.Files{Cert: c.String("http-tls-cert"), Key: c.String("http-tls-key")},
 		API: api.Config{
 			NodeID: common.NodeID, Release: proc.Release, MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),
 		},
@@ -73,6 +75,8 @@ func Configure(common proc.Common, c *cli.Context) (Config, error) {
 		return cfg, err
 	}
 	switch {
+	case (cfg.HTTPTLS.Cert == "") != (cfg.HTTPTLS.Key == ""):
+		return cfg, proc.Usagef("--http-tls-cert and --http-tls-key go together")
 	case len(common.Join) == 0:
 		return cfg, proc.Usagef("--join is required: a gateway must know its cluster")
 	case cfg.API.MaxMessageBytes < api.MinMaxMessageBytes || cfg.API.MaxMessageBytes > api.MaxMaxMessageBytes:
@@ -118,9 +122,6 @@ func fitMemory(cfg *Config, limit int64, connectionsChosen bool) {
 // checkAuth refuses what this release cannot do, and an open gateway that nobody
 // asked for: without users only a loopback address is open by itself.
 func checkAuth(c *cli.Context, host string) error {
-	if c.String("http-tls-cert") != "" || c.String("http-tls-key") != "" {
-		return proc.Usagef("--http-tls-cert: TLS on the client port is not in this release; put a proxy in front")
-	}
 	ip := net.ParseIP(host)
 	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
 	switch mode := c.String("auth"); {
