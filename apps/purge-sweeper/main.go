@@ -10,6 +10,8 @@ import (
 
 	"github.com/narad-mq/narad/apps/purge-sweeper/sweeper"
 	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/tlsconf"
 )
 
 func main() {
@@ -27,9 +29,13 @@ func main() {
 }
 
 func run(ctx context.Context, c *cli.Context, out io.Writer, log *slog.Logger) error {
+	plane, err := tlsconf.Load(tlsconf.Config{Files: proc.TLSFiles(c), Plane: "nodes", Log: log})
+	if err != nil {
+		return proc.Usagef("TLS between nodes: %v", err)
+	}
 	s, err := sweeper.New(sweeper.Config{
 		Join: c.StringSlice("join"), DryRun: c.Bool("dry-run"), JSON: c.Bool("json"), Timeout: c.Duration("timeout"),
-	}, sweeper.Deps{Out: out, Log: log})
+	}, sweeper.Deps{Out: out, Log: log, Dial: plane.Dial(rpc.Dial)})
 	if err != nil {
 		return err
 	}
