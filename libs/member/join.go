@@ -23,7 +23,9 @@ func (m *Member) joinLoop(ctx context.Context) error {
 	tick := time.NewTicker(m.cfg.Timing.JoinEvery)
 	defer tick.Stop()
 	for {
-		j.step(ctx)
+		if err := j.step(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -40,14 +42,14 @@ type joiner struct {
 	said       string // the last thing logged, so that each is logged once
 }
 
-func (j *joiner) step(ctx context.Context) {
+func (j *joiner) step(ctx context.Context) error {
 	m := j.m
 	if id, _ := m.raft.Leader(); id != "" {
 		j.asking = false
 		m.lostAt.Store(nil)
 		j.remembered = j.remembered.Remember(m.LeaderAddr())
 		j.promote(ctx)
-		return
+		return nil
 	}
 	now := time.Now()
 	m.lostAt.CompareAndSwap(nil, &now)
@@ -55,12 +57,14 @@ func (j *joiner) step(ctx context.Context) {
 		j.asking = true
 	}
 	if j.asking {
-		j.walk(ctx)
+		return j.walk(ctx)
 	}
+	return nil
 }
 
-// walk makes one attempt over everybody who may know the leader.
-func (j *joiner) walk(ctx context.Context) {
+// walk makes one attempt over everybody who may know the leader. The leader's
+// consent opens the gate of a new disk.
+func (j *joiner) walk(ctx context.Context) error {
 	candidates := append(append([]string(nil), j.m.voterAddrs()...), j.remembered...)
 	w := metaapi.NewWalk(candidates...)
 	for addr := w.Next(); addr != "" && ctx.Err() == nil; addr = w.Next() {
@@ -71,13 +75,14 @@ func (j *joiner) walk(ctx context.Context) {
 		if err == nil {
 			j.remembered = j.remembered.Remember(addr)
 			j.note("joining the cluster", "leader", addr, "status", res.Status, "reason", res.Reason)
-			return
+			return j.m.raft.Admit()
 		}
 		if hint := metaapi.HintOf(err); w.Hint(hint) {
 			j.remembered = j.remembered.Remember(hint)
 		}
 		j.refused(addr, err)
 	}
+	return nil
 }
 
 // refused logs what an operator must act on.
@@ -162,9 +167,15 @@ func (m *Member) form(ctx context.Context) error {
 	if len(servers) == 0 || !m.raft.Empty() {
 		return nil
 	}
-	if found := m.probe(ctx); found != "" {
+	switch found, cluster := m.probe(ctx); {
+	case found != "" && cluster:
 		m.log.Info("a peer belongs to a cluster already: joining it", "peer", found)
 		return nil
+	case found != "":
+		// The others have begun to form the cluster and may need this vote for their
+		// first election; nothing can have been committed without a leader.
+		m.log.Info("a peer is forming the cluster: joining it", "peer", found)
+		return m.raft.Admit()
 	}
 	if ctx.Err() != nil || !m.raft.Empty() {
 		return nil
@@ -179,20 +190,21 @@ func (m *Member) form(ctx context.Context) error {
 	return nil
 }
 
-// probe asks the peers whether a cluster exists and returns who said so, or "".
-func (m *Member) probe(ctx context.Context) string {
+// probe asks the peers whether a cluster exists and returns who said so, or "",
+// and whether that cluster ever had a leader.
+func (m *Member) probe(ctx context.Context) (addr string, cluster bool) {
 	tick := time.NewTicker(m.cfg.Timing.ProbeEvery)
 	defer tick.Stop()
 	for round := range m.cfg.Timing.ProbeRounds {
 		if m.cfg.FormAlone || len(m.cfg.Join) == 0 {
-			return ""
+			return "", false
 		}
 		for _, addr := range m.cfg.Join {
 			if addr == m.addr {
 				continue
 			}
 			if _, err := m.askJoin(ctx, addr); configured(err) {
-				return addr
+				return addr, established(err)
 			}
 		}
 		if round == m.cfg.Timing.ProbeRounds-1 {
@@ -201,10 +213,10 @@ func (m *Member) probe(ctx context.Context) string {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return ""
+			return "", false
 		}
 	}
-	return ""
+	return "", false
 }
 
 // configured tells whether the answer to a join comes from a node with a Raft
@@ -215,4 +227,19 @@ func configured(err error) bool {
 		return p.Status == 421 && p.Code != problem.WrongNode || p.Status == 409
 	}
 	return err == nil
+}
+
+// established tells whether a configured peer's answer comes from a cluster that
+// had a leader: only a 421 that names neither a leader nor a cluster does not.
+func established(err error) bool {
+	var p *problem.Problem
+	if !errors.As(err, &p) || p.Code != problem.NotMetastoreLeader {
+		return true
+	}
+	return named(p, "leader_id") || named(p, "leader_addr") || named(p, "cluster_id")
+}
+
+func named(p *problem.Problem, member string) bool {
+	s, ok := p.Members[member].(string)
+	return !ok || s != ""
 }

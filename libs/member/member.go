@@ -124,7 +124,7 @@ func (m *Member) openRaft() error {
 	}
 	m.raft, err = raftnode.Open(raftnode.Config{
 		NodeID: m.cfg.NodeID, BootNonce: m.nonce, Dir: filepath.Join(m.cfg.DataDir, raftDir),
-		Bind: m.cfg.RaftBind, Advertise: advertise, Voter: m.cfg.Role == topic.RoleVoter,
+		Bind: m.cfg.RaftBind, Advertise: advertise, Voter: m.cfg.Role == topic.RoleVoter, Gated: true,
 		Plane:  raftnode.Plane{Listen: m.tls.Listen, Dial: m.tls.Dial((&net.Dialer{}).DialContext)},
 		Logger: m.log, Timing: m.cfg.Raft,
 	})

@@ -97,6 +97,7 @@ type Config struct {
 	Advertise string       // host:port that others dial; "" means the bound address
 	Plane     Plane        // how connections are made; the zero value is plain TCP
 	Voter     bool         // may ever vote; only such a node may bootstrap
+	Gated     bool         // a node with nothing on its disk answers no Raft call before Admit or Bootstrap
 	Logger    *slog.Logger // nil discards
 	Timing    Timing
 }

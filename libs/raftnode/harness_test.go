@@ -45,6 +45,7 @@ type host struct {
 	addr  string
 	nonce topic.ID64
 	voter bool
+	gated bool
 	hooks hooks
 	tune  func(*Timing)
 	*Node
@@ -70,7 +71,7 @@ func (h *host) config() Config {
 	if h.tune != nil {
 		h.tune(&timing)
 	}
-	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Timing: timing, Logger: logger}
+	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Gated: h.gated, Timing: timing, Logger: logger}
 }
 
 // start opens the node as a new process would.

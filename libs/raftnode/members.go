@@ -46,6 +46,11 @@ func (n *Node) Bootstrap(servers []Server) error {
 	if !self {
 		return fmt.Errorf("bootstrap: %s is not one of the servers", n.cfg.ServerID)
 	}
+	// First the gate: initial members that all stop in between must not wait for
+	// one another for ever.
+	if err := n.Admit(); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
 	err := n.raft.BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("bootstrap: %w", ErrHasState)

@@ -89,6 +89,7 @@ func (n *Node) startRaft() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stopWatch = cancel
 	notify := make(chan bool, 1)
+	n.trans.gated.Store(n.stores.gated)
 	n.trans.pace = n.cfg.Timing.Heartbeat / nonvoterPace
 	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {

@@ -24,6 +24,7 @@ type stores struct {
 	snaps         *snapshotStore
 	applied       uint64
 	configuration uint64
+	gated         bool // see gate.go
 }
 
 // openStores opens the files and brings the state up to the newest snapshot
@@ -60,7 +61,11 @@ func openStores(cfg *Config, fail func(error)) (_ *stores, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.checkLog(start)
+	if err := s.checkLog(start); err != nil {
+		return nil, err
+	}
+	s.gated, err = s.readGate(cfg.Gated)
+	return s, err
 }
 
 // chooseSnapshot returns the snapshot that Raft will start from, or nil.

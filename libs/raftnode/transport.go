@@ -20,6 +20,7 @@ type transport struct {
 	stream *streamLayer
 
 	beforeRPC    func(raft.RPC) // tests hold RPCs back with it; nil otherwise
+	gated        atomic.Bool    // no call is answered; see gate.go
 	leaderCommit atomic.Uint64
 	rpcs         chan raft.RPC
 	stop         chan struct{}
@@ -70,6 +71,10 @@ func (t *transport) listen() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if t.gated.Load() {
+				rpc.Respond(nil, errGated)
+				continue
+			}
 			if t.beforeRPC != nil {
 				t.beforeRPC(rpc)
 			}

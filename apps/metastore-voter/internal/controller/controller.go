@@ -242,8 +242,14 @@ func (c *Controller) leading() (*term, error) {
 	case c.raft.IsLeader():
 		return nil, problem.New(problem.NotReady, "this node was elected and is still catching up")
 	}
+	return nil, c.notLeader()
+}
+
+// notLeader says who leads. The cluster's id, "" before the first leader, tells a
+// node with a new disk whether anything may have been committed already.
+func (c *Controller) notLeader() *problem.Problem {
 	id, _ := c.raft.Leader()
-	return nil, metaapi.NotLeader(id, c.cfg.LeaderAddr())
+	return metaapi.NotLeader(id, c.cfg.LeaderAddr()).With("cluster_id", c.raft.View().ClusterID())
 }
 
 // propose puts an entry on the log and gives its result, or a refusal.
@@ -261,8 +267,7 @@ func (c *Controller) propose(ctx context.Context, e metastate.Entry) (uint64, *m
 func (c *Controller) refusal(err error) error {
 	switch {
 	case errors.Is(err, raftnode.ErrNotLeader):
-		id, _ := c.raft.Leader()
-		return metaapi.NotLeader(id, c.cfg.LeaderAddr())
+		return c.notLeader()
 	case errors.Is(err, raftnode.ErrBusy):
 		return problem.New(problem.Overloaded, "too many metadata changes at once")
 	case errors.Is(err, raftnode.ErrConflict):

@@ -34,7 +34,7 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 	defer c.members.Unlock()
 	conf := c.raft.Configuration()
 	server := find(conf, req.NodeID)
-	record, err := c.checkJoiner(req, server != nil)
+	record, err := c.checkJoiner(req, server)
 	if err == nil {
 		err = checkAddress(conf, req)
 	}
@@ -117,7 +117,7 @@ func checkJoin(req *metaapi.JoinRequest) error {
 }
 
 // checkJoiner answers the member's record, or why the node stays out.
-func (c *Controller) checkJoiner(req *metaapi.JoinRequest, configured bool) (record *topic.Member, err error) {
+func (c *Controller) checkJoiner(req *metaapi.JoinRequest, server *raftnode.Server) (record *topic.Member, err error) {
 	var grave *metastate.Tombstone
 	var newest metastate.Type
 	err = c.raft.Read(func(r metastate.Reader) (err error) {
@@ -139,7 +139,11 @@ func (c *Controller) checkJoiner(req *metaapi.JoinRequest, configured bool) (rec
 		return nil, problem.New(problem.IDInUse, "%q is the id of a %s", req.NodeID, record.Role)
 	case record != nil && record.Status == topic.StatusAlive && record.DiskID != req.DiskID:
 		return nil, problem.New(problem.IDInUse, "a live member with another disk has the id %q", req.NodeID)
-	case !configured && req.NewestEntryType < uint8(newest):
+	case server != nil && server.Voter && record != nil && record.DiskID != req.DiskID:
+		// What it stored and promised is gone: its vote, or its word for an entry, could
+		// undo what was committed with the old disk.
+		return nil, problem.New(problem.IDInUse, "voter %q had another disk: a voter that lost its disk joins under a new id", req.NodeID)
+	case server == nil && req.NewestEntryType < uint8(newest):
 		return nil, problem.New(problem.OlderRelease, "the cluster uses entries of type %d, this node knows %d", newest, req.NewestEntryType)
 	}
 	return record, nil
