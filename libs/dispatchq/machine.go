@@ -57,6 +57,7 @@ type queue struct {
 	retryPause   time.Duration
 	stuckSince   time.Duration // 0: it makes progress
 	parkedAt     time.Duration // last parking; 0: never
+	parkNext     time.Duration // not before it, after a parking that failed
 	probing      bool
 	probeAt      time.Duration
 	probedAt     time.Duration // start of the last probe

@@ -372,6 +372,29 @@ func TestPressureParksWhatIsStuck(t *testing.T) {
 	b.one()
 }
 
+// TestFailedParkingIsNotRepeatedAtOnce: also under pressure, where all queues are
+// looked at ten times a second.
+func TestFailedParkingIsNotRepeatedAtOnce(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxItems = 100
+	b := newBench(t, cfg)
+	b.w["dead"] = live(false, "")
+	b.add(key("dead", 0), 100)
+	tries := 0
+	for end := b.now + cfg.ReparkAfter; b.now < end; b.now += relieveEvery {
+		for _, p := range b.step().Park {
+			tries++
+			b.m.Parked(b.now, p.Key, 0)
+		}
+	}
+	if tries != 1 {
+		t.Fatalf("%d tries in %v", tries, cfg.ReparkAfter)
+	}
+	if o := b.step(); len(o.Park) != 1 {
+		t.Fatal("it is never tried again")
+	}
+}
+
 func TestMismatchHoldsWithoutReroute(t *testing.T) {
 	b := newBench(t, DefaultConfig())
 	b.w["a"] = live(true, "n1", "n2")

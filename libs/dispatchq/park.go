@@ -23,11 +23,11 @@ func (m *Machine) parkAt(q *queue) time.Duration {
 	case q.items.len() == 0:
 		return 0
 	case q.backlog(): // what comes behind a parked backlog would pin the WAL as long as it lasts
-		return q.parkedAt + m.cfg.ReparkAfter
+		return max(q.parkedAt+m.cfg.ReparkAfter, q.parkNext)
 	case q.stuckSince == 0:
 		return 0
 	default:
-		return q.stuckSince + m.cfg.ParkAfter
+		return max(q.stuckSince+m.cfg.ParkAfter, q.parkNext)
 	}
 }
 
@@ -47,15 +47,14 @@ func (m *Machine) orderPark(q *queue) {
 // done for the WAL. The others stay, and are tried again later.
 func (m *Machine) Parked(now time.Duration, key Key, n int) {
 	q := m.queue(key)
-	failed := n < q.parking
+	if n < q.parking { // a full disk, most likely: not every 100 ms again, also not under pressure
+		q.parkNext = now + m.cfg.ReparkAfter
+	}
 	q.parking = 0
 	q.parkedAt = now
 	q.items.pop(n)
 	q.unloaded += int64(n)
 	m.known -= n
-	if failed && q.stuckSince != 0 {
-		q.stuckSince = now - m.cfg.ParkAfter + m.cfg.ReparkAfter
-	}
 	m.kick(q)
 }
 
@@ -91,7 +90,7 @@ func (m *Machine) relieve(now time.Duration) {
 		var largest *queue
 		for _, l := range m.all.list {
 			for _, q := range l.all.list {
-				if q.parkable() && (largest == nil || q.items.len() > largest.items.len()) {
+				if q.parkable(now) && (largest == nil || q.items.len() > largest.items.len()) {
 					largest = q
 				}
 			}
@@ -106,8 +105,8 @@ func (m *Machine) relieve(now time.Duration) {
 
 // parkable tells whether the queue makes no progress and may be parked now: a
 // batch of WAL records in flight must stay where it is.
-func (q *queue) parkable() bool {
-	if q.parking > 0 || q.loading || q.items.len() == 0 || q.life.route.State == Unavailable {
+func (q *queue) parkable(now time.Duration) bool {
+	if q.parking > 0 || q.parkNext > now || q.loading || q.items.len() == 0 || q.life.route.State == Unavailable {
 		return false
 	}
 	return q.backlog() || q.stuckSince != 0 && q.flight == nil

@@ -163,16 +163,25 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 	g.producer = accept.New(accept.Config{Watermark: g.cfg.Watermark}, deps)
 	if g.wal != nil {
 		g.dispatch, err = dispatch.New(dispatchq.DefaultConfig(), dispatch.Deps{
-			View: view, WAL: g.wal, FS: vfs.OS(), Dir: dir, Node: nodes.node, Space: g.producer, Registry: registry, Log: g.log,
+			View: view, WAL: g.wal, FS: vfs.OS(), Dir: dir, Node: nodes.node, ParkBelow: parkBelow(g.cfg.Watermark),
+			Space: g.producer, Suspects: g.member.Suspects(), Registry: registry, Log: g.log,
 		})
 		if err != nil {
 			return err
 		}
 	}
 	g.router, err = route.New(route.Config{GatewayID: g.cfg.Member.NodeID, MaxWaiting: g.cfg.MaxWaiting}, route.Deps{
-		View: view, Node: nodes.node, Registry: registry, Log: g.log,
+		View: view, Node: nodes.node, Suspected: g.member.Suspects().Has, Registry: registry, Log: g.log,
 	})
 	return err
+}
+
+// parkBelow is in the middle between the watermark and a full disk.
+func parkBelow(watermark int) int {
+	if watermark == 0 {
+		return 0
+	}
+	return (watermark + 100) / 2
 }
 
 // openClients opens what clients talk to.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,7 +108,19 @@ type fixture struct {
 	log   *wal.WAL
 	d     *Dispatcher
 	stop  func()
+
+	below  int          // Deps.ParkBelow
+	warned atomic.Int64 // log lines of warnings
 }
+
+// warnings counts the lines of a logger.
+type warnings struct {
+	slog.Handler
+	n *atomic.Int64
+}
+
+func (w warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w warnings) Handle(context.Context, slog.Record) error    { w.n.Add(1); return nil }
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, fs: vfs.NewMem(), meta: testkit.NewMeta(), store: &store{serves: true}, cfg: dispatchq.DefaultConfig()}
@@ -136,7 +149,7 @@ func (f *fixture) start() {
 	f.d, err = New(f.cfg, Deps{
 		View: f.meta, WAL: log, FS: f.fs, Dir: "wal", Space: &f.space,
 		Node:     func(string) nodeapi.Node { return f.store },
-		Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Registry: prometheus.NewRegistry(), Log: slog.New(warnings{slog.DiscardHandler, &f.warned}), ParkBelow: f.below,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -296,6 +309,30 @@ func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
 	if left, err := wal.ListParked(f.fs, "wal"); err != nil || len(left) != 0 {
 		t.Fatalf("parked logs left: %v, %v", left, err)
 	}
+}
+
+// TestParkingDoesNotFillTheDisk: the replica lives on the same disk, and a process
+// that cannot write there ends. What cannot be parked stays in the WAL.
+func TestParkingDoesNotFillTheDisk(t *testing.T) {
+	f := newFixture(t)
+	f.stop()
+	f.cfg.ParkAfter, f.cfg.ReparkAfter, f.below = 300*time.Millisecond, 20*time.Millisecond, 41
+	f.put("a", 7, "")
+	f.start()
+	f.append("a", 7, 0, numbered(1, 100)...)
+	total, free, err := f.fs.Usage("wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.fs.SetCapacity(int64(total-free) * 100 / 40) // room for a copy, but not below the mark
+	testkit.Poll(t, 5*time.Second, "parking fails", func() bool { return f.warned.Load() > 1 })
+	if left, backlog := f.d.parked.left(), f.log.Stats().Backlog; left != 0 || backlog != 100 {
+		t.Fatalf("%d parked, %d in the WAL", left, backlog)
+	}
+	f.fs.SetCapacity(1 << 30)
+	testkit.Poll(t, 5*time.Second, "they are parked when there is room", func() bool { return f.d.parked.left() == 100 })
+	f.put("a", 7, "n1")
+	f.empty()
 }
 
 // TestDamagedParkedLogCountsDown: what is lost is counted, and is no backlog and

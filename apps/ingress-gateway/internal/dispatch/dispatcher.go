@@ -32,7 +32,10 @@ const statsEvery = 500 * time.Millisecond
 // goroutines wait.
 const pendingReports = 256
 
-// Deps are what a Dispatcher works with. All are needed.
+// DefaultParkBelow is in the middle between the usual watermark and a full disk.
+const DefaultParkBelow = 95
+
+// Deps are what a Dispatcher works with. All but Suspects are needed.
 type Deps struct {
 	View metastate.View
 	WAL  *wal.WAL
@@ -40,10 +43,15 @@ type Deps struct {
 	Dir  string // of the WAL: parked logs lie there
 	// Node returns the wire to a storage node of the member table; nil when it is
 	// not there.
-	Node     func(id string) nodeapi.Node
-	Space    Space
-	Registry prometheus.Registerer
-	Log      *slog.Logger
+	Node func(id string) nodeapi.Node
+	// ParkBelow is how full the disk may be, in percent, for queues to be parked:
+	// above the watermark of accepting, because parking frees the WAL, and below
+	// full, because the metastore replica shares the disk. 0: DefaultParkBelow.
+	ParkBelow int
+	Space     Space
+	Suspects  Suspects // whom to avoid; nil: nobody
+	Registry  prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // Dispatcher is the dispatch of one gateway.
@@ -66,6 +74,9 @@ type Dispatcher struct {
 
 // New prepares a dispatcher; Run starts it.
 func New(cfg dispatchq.Config, deps Deps) (*Dispatcher, error) {
+	if deps.ParkBelow == 0 {
+		deps.ParkBelow = DefaultParkBelow
+	}
 	d := &Dispatcher{
 		deps: deps, world: newWorld(deps.View), origin: time.Now().Add(-time.Second), // times are above 0
 		records: make(chan []added, 4), reports: make(chan func(time.Duration), pendingReports), budget: CommitBudget,
@@ -118,6 +129,8 @@ func (d *Dispatcher) loop(ctx context.Context) {
 	defer tick.Stop()
 	changed := d.deps.View.Changed()
 	d.world.changed()
+	suspects := suspicions{from: d.deps.Suspects}
+	suspects.tell(d.now(), d.machine.Suspect)
 	for {
 		now := d.now()
 		orders, next := d.machine.Step(now)
@@ -143,6 +156,8 @@ func (d *Dispatcher) loop(ctx context.Context) {
 			changed = d.deps.View.Changed() // before reading, so that nothing falls between
 			d.world.changed()
 			d.machine.ViewChanged()
+		case <-suspects.changed:
+			suspects.tell(d.now(), d.machine.Suspect)
 		case <-tick.C:
 			s := d.machine.Stats()
 			d.stats.Store(&s)

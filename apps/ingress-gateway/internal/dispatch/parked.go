@@ -278,6 +278,9 @@ func (d *Dispatcher) copyToParked(p dispatchq.Park) (parked int, err error) {
 			bytes += int(items[n].Size)
 			n++
 		}
+		if err := d.roomToPark(uint64(bytes)); err != nil {
+			return parked, err
+		}
 		recs, err := d.fetch(p.Key, items[:n])
 		if err == nil {
 			err = d.parked.append(q, recs)
@@ -290,6 +293,20 @@ func (d *Dispatcher) copyToParked(p dispatchq.Park) (parked int, err error) {
 	}
 	return parked, nil
 }
+
+// roomToPark refuses to fill the disk: a copy needs room before the WAL gives any.
+func (d *Dispatcher) roomToPark(bytes uint64) error {
+	total, free, err := d.deps.FS.Usage(d.deps.Dir)
+	if err != nil {
+		return fmt.Errorf("look for room to park: %w", err)
+	}
+	if keep := total / 100 * uint64(100-d.deps.ParkBelow); free < keep+bytes {
+		return fmt.Errorf("%d bytes to park, and %d of %d free: %w", bytes, free, total, errNoRoom)
+	}
+	return nil
+}
+
+var errNoRoom = errors.New("the disk is too full to park")
 
 // fetch returns whole records, from the window or from the WAL.
 func (d *Dispatcher) fetch(key dispatchq.Key, items []dispatchq.Item) ([]wal.Record, error) {
