@@ -1,0 +1,99 @@
+package voter
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/tlsconf"
+	"github.com/narad-mq/narad/libs/tlsconf/certs"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// secure gives a machine files of an authority.
+func (m *machine) secure(ca *certs.Authority) {
+	m.t.Helper()
+	dir := m.t.TempDir()
+	at, err := ca.Node(dir, m.cfg.NodeID, []string{"127.0.0.1"}, time.Minute)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.cfg.TLS = tlsconf.Files{Cert: at.Cert, Key: at.Key, CA: filepath.Join(dir, "ca.pem")}
+	if err := os.WriteFile(m.cfg.TLS.CA, ca.Cert, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func authority(t *testing.T) *certs.Authority {
+	t.Helper()
+	ca, err := certs.NewAuthority(t.Name(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// TestClusterOverTLS: three voters and a non-voter form, lose their leader and
+// restart over TLS. A node of another authority and a plaintext one stay out, and
+// neither the leader nor its term notices.
+func TestClusterOverTLS(t *testing.T) {
+	ca := authority(t)
+	c := newVoters(t, 3)
+	storage := c.joiner(t, "s1", topic.RoleStorage)
+	all := append(append(cluster{}, c...), storage)
+	for _, m := range all {
+		m.secure(ca)
+		m.start()
+	}
+	all.waitReady(t)
+	create(t, storage, "first")
+
+	leader := c.leader(t)
+	before, err := leader.voter.controller.Quorum(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, plain := c.joiner(t, "s2", topic.RoleStorage), c.joiner(t, "s3", topic.RoleStorage)
+	stranger.secure(authority(t))
+	stranger.start()
+	plain.start()
+	for i := range 10 { // each asks the voters several times meanwhile
+		create(t, storage, fmt.Sprintf("meanwhile-%d", i))
+		<-time.After(fastMember().JoinEvery)
+	}
+	for _, out := range []*machine{stranger, plain} {
+		if !out.member.Raft().Empty() || out.member.ClusterID() != "" {
+			t.Errorf("%s was let in", out.cfg.NodeID)
+		}
+		if leader.member.View().Members().ByID[out.cfg.NodeID] != nil {
+			t.Errorf("%s is a member of record", out.cfg.NodeID)
+		}
+		out.kill()
+	}
+	after, err := leader.voter.controller.Quorum(within(t))
+	if err != nil || !leader.member.Raft().IsLeader() || after.LeaderEpoch != before.LeaderEpoch {
+		t.Errorf("the leader changed: %+v, then %+v, %v", before, after, err)
+	}
+
+	leader.kill()
+	create(t, storage, "after-kill")
+	leader.start()
+	all.waitReady(t)
+}
+
+// TestMemberRefusesBadFiles: before it touches its directory, as a wrong setting.
+func TestMemberRefusesBadFiles(t *testing.T) {
+	m := newVoters(t, 1)[0]
+	m.secure(authority(t))
+	m.cfg.Advertise = "voter.example"
+	_, err := New(Config{Member: m.cfg}, Deps{Registry: prometheus.NewRegistry()})
+	if _, stat := os.Stat(m.cfg.DataDir); err == nil || !errors.Is(err, proc.ErrUsage) || !os.IsNotExist(stat) {
+		t.Errorf("New = %v; data directory: %v", err, stat)
+	}
+}
