@@ -34,8 +34,9 @@ type call struct {
 }
 
 // want notes that a life wants something of this node. It is asked at once, or
-// with the next call when enough are under way; then the answer is false.
-func (n *node) want(l *life) (now bool) {
+// with the next call when enough are under way; then the answer is false. waiters is
+// how many want it.
+func (n *node) want(l *life, waiters int) (now bool) {
 	if n.r.ctx.Err() != nil {
 		return true
 	}
@@ -48,7 +49,7 @@ func (n *node) want(l *life) (now bool) {
 		n.listed[l] = true
 		n.wants = append(n.wants, l)
 	}
-	if !n.calls.begin(claimsPerNode, n.claimMore) {
+	if !n.calls.begin(claimsPerNode, waiters, n.claimMore) {
 		return false
 	}
 	n.r.work.Add(1)
@@ -61,7 +62,7 @@ func (n *node) claimMore() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls.armed = false
-	if len(n.wants) == 0 || n.r.ctx.Err() != nil || !n.calls.begin(claimsPerNode, n.claimMore) {
+	if len(n.wants) == 0 || n.r.ctx.Err() != nil || !n.calls.begin(claimsPerNode, enough, n.claimMore) {
 		return
 	}
 	n.r.work.Add(1)
@@ -95,7 +96,7 @@ func (n *node) claim() {
 		for i, l := range lives {
 			if partitions > callPartitions || len(c.asked) >= nodeapi.MaxClaims/2 {
 				for _, later := range lives[i:] {
-					n.want(later)
+					n.want(later, enough)
 				}
 				break
 			}

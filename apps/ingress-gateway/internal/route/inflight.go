@@ -9,6 +9,10 @@ import "time"
 // it, is overtaken.
 const gather = 3 * time.Millisecond
 
+// enough is how many things are worth a call of their own at once: what a call
+// costs is little for each of them, and waiting longer would only cost time.
+const enough = 8
+
 // inFlight is the calls of one kind under way to one node; its node's mutex guards it.
 type inFlight struct {
 	n     int
@@ -16,15 +20,15 @@ type inFlight struct {
 	armed bool      // more will be called
 }
 
-// begin counts a call, if it may begin now. Otherwise what it was meant for goes
+// begin counts a call for what waits, if it may begin now. Otherwise that goes
 // with the next one: of a call that returns, or of more, which is called once the
 // ones under way are slow.
-func (f *inFlight) begin(limit int, more func()) bool {
+func (f *inFlight) begin(limit, waiting int, more func()) bool {
 	if f.n >= limit {
 		return false
 	}
 	now := time.Now()
-	if f.n > 0 && now.Sub(f.last) < gather {
+	if f.n > 0 && waiting < enough && now.Sub(f.last) < gather {
 		if !f.armed {
 			f.armed = true
 			time.AfterFunc(f.last.Add(gather).Sub(now), more)

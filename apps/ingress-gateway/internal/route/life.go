@@ -3,6 +3,7 @@ package route
 import (
 	"container/list"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,7 @@ type life struct {
 	lanes   map[int32]*lane
 	waiters int
 	turn    int
+	pumps   int // rounds of asking
 	used    time.Time
 	retry   *time.Timer // nil: not armed
 }
@@ -331,12 +333,15 @@ func (l *life) pump() {
 		}
 		free += ln.free
 	}
+	if l.pumps++; l.pumps%suspectsInTurn != 0 {
+		ask = suspectsLast(ask, l.r.deps.Suspected)
+	}
 	l.armRetryLocked()
 	l.mu.Unlock()
 	for _, id := range ask {
 		// No more nodes than takers: the rest is asked when these have answered. A
 		// node whose calls are all under way does not count: it may hang.
-		if l.r.node(id).want(l) {
+		if l.r.node(id).want(l, free) {
 			free--
 		}
 		if free <= 0 {
@@ -354,6 +359,23 @@ func (l *life) endZeroLocked(ln *lane) {
 			l.emptyLocked(w)
 		}
 	}
+}
+
+// suspectsLast puts nodes that are probably dead behind the others, in their order.
+func suspectsLast(ids []string, suspected func(id string) bool) []string {
+	if !slices.ContainsFunc(ids, suspected) {
+		return ids
+	}
+	slices.SortStableFunc(ids, func(a, b string) int {
+		switch sa, sb := suspected(a), suspected(b); {
+		case sa == sb:
+			return 0
+		case sb:
+			return -1
+		}
+		return 1
+	})
+	return ids
 }
 
 func appendNew(list []string, s string) []string {

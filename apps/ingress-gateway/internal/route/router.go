@@ -43,6 +43,10 @@ const (
 	// repeats, so each topic with waiters is asked again this often, all in one
 	// call per node.
 	askAgain = 10 * time.Second
+	// suspectsInTurn: nodes that gossip suspects are asked after all others, but in
+	// one round of so many they have their turn. A false suspicion must not keep
+	// their partitions from ever being asked, while others always have more.
+	suspectsInTurn = 8
 	// idleLife is after how long without a consume a topic's state is dropped.
 	idleLife = time.Minute
 )
@@ -57,9 +61,11 @@ type Config struct {
 type Deps struct {
 	View metastate.View
 	// Node returns the wire to a storage node of the member table; nil when it is not there.
-	Node     func(id string) nodeapi.Node
-	Registry prometheus.Registerer
-	Log      *slog.Logger
+	Node func(id string) nodeapi.Node
+	// Suspected tells whether a node is probably dead, as gossip has it; nil: none is.
+	Suspected func(id string) bool
+	Registry  prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // Router implements api.Consumer and gatewayapi.Gateway. Safe for concurrent use.
@@ -83,6 +89,9 @@ var (
 func New(cfg Config, deps Deps) (*Router, error) {
 	if cfg.MaxWaiting == 0 {
 		cfg.MaxWaiting = DefaultMaxWaiting
+	}
+	if deps.Suspected == nil {
+		deps.Suspected = func(string) bool { return false }
 	}
 	r := &Router{cfg: cfg, deps: deps}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -209,7 +218,6 @@ func (r *Router) Wake(_ context.Context, req *gatewayapi.WakeRequest) error {
 
 // leader is where a partition is led, as the view shows it.
 func (r *Router) leader(t *topic.Topic, partition int32) (nodeapi.Target, string, error) {
-	unavailable := problem.New(problem.PartitionUnavailable, "partition %d of %q has no leader", partition, t.Name).With("partition", partition)
 	parts, err := r.deps.View.Assignments(t.Name)
 	switch {
 	case errors.Is(err, metastate.ErrUnavailable):
@@ -218,9 +226,9 @@ func (r *Router) leader(t *topic.Topic, partition int32) (nodeapi.Target, string
 		if r.deps.View.Ended(t.Incarnation) {
 			return nodeapi.Target{}, "", problem.New(problem.TopicNotFound, "there is no topic %q", t.Name)
 		}
-		return nodeapi.Target{}, "", unavailable
+		return nodeapi.Target{}, "", noLeader(t, partition)
 	case int(partition) >= len(parts.List) || parts.List[partition].Leader == "":
-		return nodeapi.Target{}, "", unavailable
+		return nodeapi.Target{}, "", noLeader(t, partition)
 	}
 	a := &parts.List[partition]
 	rep, _ := a.ReplicaOn(a.Leader)
@@ -228,4 +236,8 @@ func (r *Router) leader(t *topic.Topic, partition int32) (nodeapi.Target, string
 		Ref:    topic.Ref{Topic: t.Name, Incarnation: t.Incarnation, Partition: partition},
 		DiskID: rep.DiskID, Epoch: a.LeaderEpoch,
 	}, a.Leader, nil
+}
+
+func noLeader(t *topic.Topic, partition int32) error {
+	return problem.New(problem.PartitionUnavailable, "partition %d of %q has no leader", partition, t.Name).With("partition", partition)
 }

@@ -66,6 +66,9 @@ func (r *Router) Settle(ctx context.Context, t *topic.Topic, ops []nodeapi.Settl
 // settleOnce settles the open operations at their leaders and returns those whose
 // outcome is unknown.
 func (r *Router) settleOnce(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp, open []int, statuses []nodeapi.SettleStatus) (unknown []int, err error) {
+	if len(ops) == 1 {
+		return r.settleSingle(ctx, t, ops, statuses)
+	}
 	jobs, at := map[string]*settleJob{}, map[string][]int{}
 	for _, i := range open {
 		_, leader, err := r.leader(t, ops[i].Partition)
@@ -96,6 +99,27 @@ func (r *Router) settleOnce(ctx context.Context, t *topic.Topic, ops []nodeapi.S
 		}
 	}
 	return unknown, nil
+}
+
+// settleSingle is settleOnce for one operation, which is what most requests have.
+func (r *Router) settleSingle(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp, statuses []nodeapi.SettleStatus) (unknown []int, err error) {
+	_, leader, err := r.leader(t, ops[0].Partition)
+	if problem.HasCode(err, problem.TopicNotFound) || problem.HasCode(err, problem.NotReady) {
+		return nil, err
+	}
+	if err != nil {
+		statuses[0] = nodeapi.SettleUnavailable
+		return nil, nil
+	}
+	// A copy: the job may outlive the caller, who uses ops again.
+	j := &settleJob{ops: []nodeapi.SettleOp{ops[0]}, done: make(chan struct{})}
+	r.node(leader).enqueue(j)
+	select {
+	case <-j.done:
+		return collect(j, []int{0}, statuses, nil), nil
+	case <-ctx.Done():
+		return []int{0}, nil
+	}
 }
 
 func collect(j *settleJob, at []int, statuses []nodeapi.SettleStatus, unknown []int) []int {
@@ -163,7 +187,7 @@ func (n *node) enqueue(j *settleJob) {
 		q.releases += len(j.ops)
 	}
 	q.jobs = append(q.jobs, j)
-	if q.calls.begin(settlesPerNode, n.settleMore) {
+	if q.calls.begin(settlesPerNode, len(q.jobs), n.settleMore) {
 		n.r.work.Add(1)
 		go n.settleAll()
 	}
@@ -175,7 +199,7 @@ func (n *node) settleMore() {
 	defer n.mu.Unlock()
 	q := &n.settle
 	q.calls.armed = false
-	if len(q.jobs) > 0 && q.calls.begin(settlesPerNode, n.settleMore) {
+	if len(q.jobs) > 0 && q.calls.begin(settlesPerNode, enough, n.settleMore) {
 		n.r.work.Add(1)
 		go n.settleAll()
 	}
