@@ -203,6 +203,9 @@ func checkPlane(c *cli.Context) error {
 	return nil
 }
 
+// ValidNodeID tells whether a node may have this id.
+func ValidNodeID(id string) bool { return len(id) <= MaxNodeIDLength && nodeIDPattern.MatchString(id) }
+
 // TLSFiles are the files of the planes between nodes; none with --insecure.
 func TLSFiles(c *cli.Context) tlsconf.Files {
 	return tlsconf.Files{Cert: c.String("tls-cert"), Key: c.String("tls-key"), CA: c.String("tls-ca")}
@@ -210,7 +213,7 @@ func TLSFiles(c *cli.Context) tlsconf.Files {
 
 func (k Common) validate() error {
 	switch {
-	case len(k.NodeID) > MaxNodeIDLength || !nodeIDPattern.MatchString(k.NodeID):
+	case !ValidNodeID(k.NodeID):
 		return Usagef("--node-id %q: 1 to %d of A-Z a-z 0-9 . _ -, with a letter or digit at both ends", k.NodeID, MaxNodeIDLength)
 	case k.DataDir == "":
 		return Usagef("--data-dir is required")

@@ -26,6 +26,7 @@ func devCommand() *cli.Command {
 			&cli.IntFlag{Name: "base-port", Value: 7942, Usage: "client `port` of the first gateway; all other ports lie within the 60 from there"},
 			&cli.StringFlag{Name: "data-dir", Usage: "`directory` for all nodes (default: a temporary one, removed at the end)"},
 			&cli.StringFlag{Name: "ready-file", Usage: "`file` that is written once every node is ready"},
+			&cli.BoolFlag{Name: "tls", Usage: "let the nodes speak mutual TLS with each other; certificates are made under <data-dir>/certs (the client port stays plain HTTP)"},
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "of the nodes: debug, info, warn or error"},
 		},
 		Action: devAction,
@@ -51,7 +52,7 @@ func devAction(c *cli.Context) (err error) {
 	}
 	cluster, err := dev.New(dev.Config{
 		Size:     dev.Size{Voters: c.Int("voters"), StorageNodes: c.Int("storage-nodes"), Gateways: c.Int("gateways")},
-		BasePort: c.Int("base-port"), DataDir: dir, ReadyFile: c.String("ready-file"), LogLevel: c.String("log-level"),
+		BasePort: c.Int("base-port"), DataDir: dir, ReadyFile: c.String("ready-file"), LogLevel: c.String("log-level"), TLS: c.Bool("tls"),
 		Log: c.App.ErrWriter,
 	})
 	if errors.Is(err, dev.ErrConfig) {

@@ -68,7 +68,7 @@ func newApp(s streams) *cli.App {
 		},
 		Commands: []*cli.Command{
 			topicCommand(), pubCommand(), subCommand(), replayCommand(), clusterCommand(),
-			ctxCommand(), devCommand(), versionCommand(), completionCommand(),
+			ctxCommand(), devCommand(), certsCommand(), versionCommand(), completionCommand(),
 		},
 		EnableBashCompletion: true,
 		HideVersion:          true,

@@ -33,6 +33,7 @@ type Config struct {
 	DataDir   string // made when it does not exist
 	ReadyFile string // written once every node was ready, removed when they stop; empty: none
 	LogLevel  string // of the nodes; empty: info
+	TLS       bool   // between nodes, with certificates under DataDir that are made if they are not there
 	// Program finds the executable of a role. Nil: Find.
 	Program func(name string) (string, error)
 	// Log hears of nodes that die and come back, one line each. Nil: nobody.
@@ -67,7 +68,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
 	}
 	cfg.DataDir = dir
-	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel)
+	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel, cfg.TLS)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +85,9 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	if err := claim(dir, made{BasePort: cfg.BasePort, Voters: cfg.Size.Voters}); err != nil {
 		return nil, err
+	}
+	if cfg.TLS {
+		return c, makeCerts(certsDir(dir), nodes)
 	}
 	return c, nil
 }

@@ -175,11 +175,11 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info")
+	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const common = " --gossip-addr= --nats-url= --advertise 127.0.0.1 --insecure --log-format text --log-level info "
+	const common = " --gossip-addr= --nats-url= --advertise 127.0.0.1 --log-format text --log-level info --insecure "
 	want := []string{
 		"--node-id voter-1 --data-dir /d/voter-1 --rpc-addr 127.0.0.1:7999 --raft-addr 127.0.0.1:8000 --ops-addr 127.0.0.1:8001" + common + "--single",
 		"--node-id storage-1 --data-dir /d/storage-1 --rpc-addr 127.0.0.1:7996 --raft-addr 127.0.0.1:7997 --ops-addr 127.0.0.1:7998" + common + "--join 127.0.0.1:7999",
@@ -191,7 +191,17 @@ func TestArguments(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want[i])
 		}
 	}
-	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info")
+	secure, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range secure {
+		files := "--tls-cert /d/certs/" + n.id + ".pem --tls-key /d/certs/" + n.id + "-key.pem --tls-ca /d/certs/ca.pem"
+		if got := strings.Join(n.args, " "); got != strings.Replace(want[i], "--insecure", files, 1) {
+			t.Errorf("with TLS %s", got)
+		}
+	}
+	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,8 @@
 // Under <data-dir>: <node-id>/ is a node's own, run/<node-id>.pid and run/<node-id>.log
 // belong to its process, run/endpoints.json lists all nodes with their addresses, and
 // run/<node-id>.hold, made by whoever likes, keeps a dead node from being started
-// again. dev.json remembers the ports and voters that the data was made with. Files
+// again. dev.json remembers the ports and voters that the data was made with; certs/
+// holds an authority and the nodes' certificates when they speak TLS. Files
 // are replaced by rename, so that a reader never sees half of one.
 //
 // Invariant: no child outlives dev. Each runs in a process group of its own, so that

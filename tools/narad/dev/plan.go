@@ -47,7 +47,7 @@ type node struct {
 // take the client ports from base upwards. The other ports are dealt from the end of
 // the span downwards, voters first, so that a cluster that is started again with more
 // storage nodes or gateways finds its voters where their Raft configuration says.
-func plan(size Size, base int, dataDir, logLevel string) ([]node, error) {
+func plan(size Size, base int, dataDir, logLevel string, secure bool) ([]node, error) {
 	if err := size.check(); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func plan(size Size, base int, dataDir, logLevel string) ([]node, error) {
 		members = append(members, v.id+"="+v.raft)
 	}
 	for i := range nodes {
-		nodes[i].args = arguments(&nodes[i], size, dataDir, logLevel, strings.Join(join, ","), strings.Join(members, ","))
+		nodes[i].args = arguments(&nodes[i], size, dataDir, logLevel, secure, strings.Join(join, ","), strings.Join(members, ","))
 	}
 	return nodes, nil
 }
@@ -97,13 +97,13 @@ func (s Size) check() error {
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-func arguments(n *node, size Size, dataDir, logLevel, join, members string) []string {
+func arguments(n *node, size Size, dataDir, logLevel string, secure bool, join, members string) []string {
 	args := []string{
 		"--node-id", n.id, "--data-dir", filepath.Join(dataDir, n.id),
 		"--rpc-addr", n.rpc, "--raft-addr", n.raft, "--ops-addr", n.ops,
-		"--gossip-addr=", "--nats-url=", "--advertise", loopback, "--insecure",
-		"--log-format", "text", "--log-level", logLevel,
+		"--gossip-addr=", "--nats-url=", "--advertise", loopback, "--log-format", "text", "--log-level", logLevel,
 	}
+	args = append(args, planeArguments(n.id, dataDir, secure)...)
 	switch {
 	case n.role == Voter && size.Voters == 1:
 		return append(args, "--single")
