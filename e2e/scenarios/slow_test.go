@@ -10,6 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -343,4 +346,56 @@ func TestExpectContinue(t *testing.T) {
 			t.Errorf("after the body: %+v, %v", resp, err)
 		}
 	}
+}
+
+// stillServes checks that nothing restarted, failed or grew, and that a message
+// passes; but for log lines with one of the expected texts.
+func stillServes(t *testing.T, c *harness.Cluster, before []harness.Node, expected ...string) {
+	t.Helper()
+	base := c.URLs()[0]
+	handle := lease(t, base, "orders")
+	if status, body := call(t, "POST", base+"/v1/topics/orders/ack?receipt_handle="+handle, ""); status != 204 {
+		t.Errorf("ack: %d %s", status, body)
+	}
+	for _, n := range before {
+		if pid := c.Node(n.ID).PID; pid != n.PID {
+			t.Errorf("%s has restarted", n.ID)
+		}
+		for line := range strings.Lines(nodeLog(t, c, n.ID)) {
+			if alarming(line) && !slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(line, s) }) {
+				t.Errorf("the log of %s says %.400s", n.ID, line)
+			}
+		}
+		if peak := peakMiB(t, n.PID); peak > 400 {
+			t.Errorf("%s took %d MiB at its peak", n.ID, peak)
+		}
+	}
+}
+
+// alarming tells a line of a log that somebody would be called for.
+func alarming(line string) bool {
+	return slices.ContainsFunc([]string{"panic", "level=ERROR", "goroutine ", "BUG:", "FATAL:"}, func(s string) bool { return strings.Contains(line, s) })
+}
+
+func nodeLog(t *testing.T, c *harness.Cluster, id string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(c.Dir, "run", id+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// peakMiB is the largest resident size of a process so far.
+func peakMiB(t *testing.T, pid int) (mib int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscan(after, &mib); err != nil {
+		t.Fatal(err)
+	}
+	return mib >> 10
 }
