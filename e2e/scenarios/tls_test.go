@@ -1,0 +1,293 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+	"github.com/narad-mq/narad/libs/tlsconf/certs"
+)
+
+// secured is a cluster of `narad dev --tls`.
+type secured struct {
+	*harness.Cluster
+	testing.TB
+	dir string // of the certificates
+	ca  *certs.Authority
+}
+
+func startSecured(t *testing.T) secured {
+	t.Helper()
+	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 1, Gateways: 1, Args: []string{"--tls"}})
+	s := secured{Cluster: c, TB: t, dir: filepath.Join(c.Dir, "certs")}
+	var err error
+	if s.ca, err = certs.Open(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// shown returns the serial of the certificate that a port shows to a member.
+func (s secured) shown(addr string) string {
+	at := certs.NodePaths(s.dir, "gateway-1")
+	own, err := tls.LoadX509KeyPair(at.Cert, at.Key)
+	if err != nil {
+		return "" // in the middle of a replacement
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.ca.Cert)
+	d := &net.Dialer{Timeout: 5 * time.Second}
+	conn, err := tls.DialWithDialer(d, "tcp", addr, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}})
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// replace gives a node a new certificate, file by file.
+func (s secured) replace(id string) {
+	s.Helper()
+	next, err := s.ca.Node(s.TempDir(), id, []string{"127.0.0.1"}, time.Hour)
+	at := certs.NodePaths(s.dir, id)
+	if err = errors.Join(err, os.Rename(next.Key, at.Key), os.Rename(next.Cert, at.Cert)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// epoch is the leader epoch as voter-1 sees it.
+func (s secured) epoch() (epoch uint64, leader string) {
+	s.Helper()
+	var doc struct {
+		LeaderID    string `json:"leader_id"`
+		LeaderEpoch uint64 `json:"leader_epoch"`
+	}
+	resp, err := http.Get("http://" + *s.Node("voter-1").Ops + "/quorum")
+	if err == nil {
+		defer resp.Body.Close()
+		err = json.NewDecoder(resp.Body).Decode(&doc)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return doc.LeaderEpoch, doc.LeaderID
+}
+
+// logLines counts the lines of all nodes' logs.
+func (s secured) logLines() int {
+	s.Helper()
+	n := 0
+	for _, node := range s.Nodes() {
+		raw, err := os.ReadFile(filepath.Join(s.Dir, "run", node.ID+".log"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		n += strings.Count(string(raw), "\n")
+	}
+	return n
+}
+
+// TestCertificatesAreReplacedUnderLoad: every node's certificate is replaced while
+// messages flow. Nothing is lost, repeated or refused, the leader stays, and new
+// connections show and take the new certificates.
+func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
+	s := startSecured(t)
+	cl, ctx := connect(t, s.Cluster)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "secure", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	epoch, leader := s.epoch()
+	w := load{cl: cl, topic: "secure", ledger: newLedger()}
+	producing, stopProducing := context.WithCancel(ctx)
+	consuming, stopConsuming := context.WithCancel(ctx)
+	var producers, consumers sync.WaitGroup
+	producers.Go(func() { w.produce(producing, "tls", 10*time.Millisecond) })
+	for range 2 {
+		consumers.Go(func() { w.consume(consuming, t) })
+	}
+
+	before := map[string]string{}
+	for _, n := range s.Nodes() {
+		for _, addr := range []string{*n.RPC, *n.Raft} {
+			if before[addr] = s.shown(addr); before[addr] == "" {
+				t.Fatalf("%s does not speak TLS at %s", n.ID, addr)
+			}
+		}
+		s.replace(n.ID)
+	}
+	for addr, was := range before {
+		if harness.Until(ctx, 20*time.Second, func() bool { now := s.shown(addr); return now != "" && now != was }) != nil {
+			t.Errorf("%s still shows its old certificate", addr)
+		}
+	}
+	for _, n := range s.Nodes() {
+		if !strings.Contains(s.Metrics(n.ID), `narad_tls_reloads_total{plane="nodes"} 1`) {
+			t.Errorf("%s does not count its new certificate", n.ID)
+		}
+	}
+	stopProducing()
+	producers.Wait()
+	if harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.ledger.missing(); return n == 0 }) != nil {
+		t.Log("not everything arrived in time")
+	}
+	stopConsuming()
+	consumers.Wait()
+	w.ledger.judge(t, func(time.Time, time.Time) bool { return false })
+	if w.ledger.unknown > 0 {
+		t.Errorf("%d messages were refused or unknown", w.ledger.unknown)
+	}
+	if now, who := s.epoch(); now != epoch || who != leader {
+		t.Errorf("epoch %d of %s became %d of %s", epoch, leader, now, who)
+	}
+
+	// Every connection of a node that starts again is made with new certificates.
+	pid := s.Node("storage-1").PID
+	s.Terminate("storage-1")
+	s.WaitReady("storage-1", pid)
+	produceN(ctx, t, cl, "secure", "after", 20)
+	drain(ctx, t, cl, "secure", 20)
+}
+
+// TestStrangerStaysOut: a storage node of another authority asks to be let in for
+// a while. The cluster keeps its leader, and says so in a few lines.
+func TestStrangerStaysOut(t *testing.T) {
+	s := startSecured(t)
+	dir := t.TempDir()
+	other, err := certs.Init(filepath.Join(dir, "certs"), "other", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := other.Node(filepath.Join(dir, "certs"), "storage-2", []string{"127.0.0.1"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var join []string
+	for _, id := range s.IDs(harness.Voter) {
+		join = append(join, *s.Node(id).RPC)
+	}
+	epoch, leader := s.epoch()
+	lines := s.logLines()
+	ops := strangersAddr(t)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(harness.Binary(t, "storage-node"), "--node-id", "storage-2", "--data-dir", filepath.Join(dir, "data"),
+		"--rpc-addr", strangersAddr(t), "--raft-addr", strangersAddr(t), "--ops-addr", ops, "--gossip-addr=", "--advertise", "127.0.0.1",
+		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(filepath.Join(dir, "certs")).Cert,
+		"--join", strings.Join(join, ","))
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the stranger did not stop in order: %v", err)
+		}
+	}()
+
+	const patience = 15 * time.Second // seven rounds of its join loop
+	if harness.Until(context.Background(), patience, func() bool { status, _ := readyz(ops); return status == http.StatusOK }) == nil {
+		t.Error("the stranger is ready")
+	}
+	if _, body := readyz(ops); !strings.Contains(body, "not_admitted") {
+		t.Errorf("the stranger says %s", body)
+	}
+	if now, who := s.epoch(); now != epoch || who != leader {
+		t.Errorf("epoch %d of %s became %d of %s", epoch, leader, now, who)
+	}
+	if more := s.logLines() - lines; more < 1 || more > 15 {
+		t.Errorf("the cluster wrote %d lines about it", more)
+	}
+	raw, err := os.ReadFile(log.Name())
+	if err != nil || !strings.Contains(string(raw), "unknown authority") || strings.Count(string(raw), "\n") > 40 {
+		t.Errorf("the stranger says (%v): %s", err, raw)
+	}
+	cl, ctx := connect(t, s.Cluster)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "still"}); err != nil {
+		t.Fatal(err)
+	}
+	produceN(ctx, t, cl, "still", "m", 5)
+	drain(ctx, t, cl, "still", 5)
+}
+
+func readyz(addr string) (int, string) {
+	resp, err := http.Get("http://" + addr + "/readyz")
+	if err != nil {
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// strangersAddr is a loopback address that nobody listens on now.
+func strangersAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestPlaneMustBeChosen: plaintext is never spoken because a flag was forgotten.
+func TestPlaneMustBeChosen(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := certs.Init(dir, "test", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := ca.Node(dir, "n1", []string{"voter.example"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(dir).Cert}
+	for _, program := range []string{"metastore-voter", "storage-node", "ingress-gateway", "purge-sweeper"} {
+		base := []string{"--join", "127.0.0.1:1"}
+		if program != "purge-sweeper" {
+			base = append(base, "--data-dir", filepath.Join(dir, "data"), "--node-id", "n1", "--ops-addr", "127.0.0.1:0", "--gossip-addr=", "--advertise", "127.0.0.1")
+		} else {
+			base = append(base, "--dry-run")
+		}
+		for want, args := range map[string][]string{
+			"--insecure":                  nil,
+			"either plaintext or TLS":     append([]string{"--insecure"}, files...),
+			"without --tls-key, --tls-ca": files[:2],
+			"TLS between nodes: read":     {"--tls-cert", "gone", "--tls-key", at.Key, "--tls-ca", "gone"},
+			"does not name the host":      files,
+		} {
+			if program == "ingress-gateway" {
+				args = append([]string{"--http-addr", "127.0.0.1:0"}, args...)
+			}
+			if program == "purge-sweeper" && want == "does not name the host" {
+				continue // nobody dials it
+			}
+			cmd := exec.Command(harness.Binary(t, program), append(base, args...)...)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), want) {
+				t.Errorf("%s with %v: %v, %s", program, args, err, out)
+			}
+		}
+	}
+}
