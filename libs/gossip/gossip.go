@@ -138,6 +138,9 @@ func turnAway(wire *memberlist.NetTransport) (end func()) {
 // Addr is what others dial.
 func (g *Gossip) Addr() string { return net.JoinHostPort(g.cfg.Advertise, strconv.Itoa(g.port)) }
 
+// Members is how many nodes are heard, this one too; 0 before it takes part.
+func (g *Gossip) Members() int { return int(g.members.Load()) }
+
 // Close ends Run, if it runs, and gives the port back. It may be called more than once.
 func (g *Gossip) Close() {
 	g.mu.Lock()

@@ -1,0 +1,144 @@
+package voter
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/gossip"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// TestGossipDecidesNothing: everybody suspects a storage node, for several times
+// the silence that makes a member dead, while it goes on sending heartbeats. Nobody is marked dead, no partition loses its leader or changes its
+// epoch, and the Raft configuration stays as it is.
+func TestGossipDecidesNothing(t *testing.T) {
+	c := newVoters(t, 3)
+	for _, m := range c {
+		m.cfg.GossipBind = "127.0.0.1:0"
+	}
+	storage := c.joiner(t, "s1", topic.RoleStorage)
+	gateway := c.joiner(t, "g1", topic.RoleGateway)
+	gateway.cfg.GossipBind = "127.0.0.1:0"
+	c.start()
+	gateway.start()
+	all := append(append(cluster{}, c...), gateway)
+	all.waitReady(t)
+
+	// s1 says that it gossips, and does, in this test's hands.
+	leader := c.leader(t)
+	storage.start()
+	testkit.Poll(t, patience, "s1 is ready", storage.ready)
+	hands := borrowGossip(t, storage, leader)
+	if _, err := leader.member.Leader().CreateTopic(within(t), onePartition("orders")); err != nil {
+		t.Fatal(err)
+	}
+	before := stateOf(t, leader)
+	testkit.Poll(t, patience, "everybody hears s1", func() bool { return hands.heard(4) })
+	hands.silence()
+	suspected := func(id string) func() bool {
+		return func() bool {
+			for _, m := range all {
+				if m.cfg.NodeID != id && !m.member.Suspects().Has(id) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	testkit.Poll(t, patience, "everybody suspects s1", suspected("s1"))
+	end := time.Now().Add(3 * fastController().DeadAfter)
+	testkit.Poll(t, patience, "time passes", func() bool {
+		if got := stateOf(t, leader); got != before {
+			t.Fatalf("gossip changed the metastore: %+v, before %+v", got, before)
+		}
+		return time.Now().After(end)
+	})
+	if !suspected("s1")() {
+		t.Error("s1 is not suspected any more: the test showed nothing")
+	}
+	if !leader.ready() || !storage.ready() {
+		t.Errorf("readiness follows gossip: %v, %v", leader.member.Ready(), storage.member.Ready())
+	}
+}
+
+// verdicts is all that gossip must not touch.
+type verdicts struct {
+	alive, members, servers, voters int
+	leader                          string
+	epoch                           topic.Epoch
+	config                          uint64
+}
+
+func stateOf(t *testing.T, m *machine) verdicts {
+	t.Helper()
+	var v verdicts
+	view := m.member.View()
+	for _, rec := range view.Members().ByID {
+		v.members++
+		if rec.Status == topic.StatusAlive {
+			v.alive++
+		}
+	}
+	for _, s := range m.member.Raft().Configuration().Servers {
+		v.servers++
+		if s.Voter {
+			v.voters++
+		}
+	}
+	parts, err := view.Assignments("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.leader, v.epoch, v.config = parts.List[0].Leader, parts.List[0].LeaderEpoch, parts.List[0].ConfigVersion
+	return v
+}
+
+// borrowed is a node's gossip that a test may silence while the node lives.
+type borrowed struct {
+	members func() int
+	silence func()
+}
+
+func (b borrowed) heard(n int) bool { return b.members() >= n }
+
+// borrowGossip registers s again, as the same process, with the address of a
+// Gossip that the test runs for it.
+func borrowGossip(t *testing.T, s, leader *machine) borrowed {
+	t.Helper()
+	self := *leader.member.View().Members().ByID[s.cfg.NodeID]
+	g, err := gossip.Open(gossip.Config{NodeID: self.ID, Bind: "127.0.0.1:0", Advertise: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leader.member.Leader().Register(within(t), &metaapi.RegisterRequest{
+		NodeID: self.ID, DiskID: self.DiskID, BootNonce: self.BootNonce, Role: self.Role, RaftAddr: self.RaftAddr, RPCAddr: self.RPCAddr,
+		GossipAddr: g.Addr(), Zone: self.Zone, Release: self.Release, NewestEntryType: self.NewestEntryType,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	view := leader.member.View()
+	go func() {
+		done <- g.Run(ctx, gossip.Source{
+			ClusterID: view.ClusterID, Changed: view.Changed,
+			Peers: func() map[string]string {
+				peers := map[string]string{}
+				for id, rec := range view.Members().ByID {
+					peers[id] = rec.GossipAddr
+				}
+				return peers
+			},
+		})
+	}()
+	return borrowed{members: g.Members, silence: func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}}
+}
+
