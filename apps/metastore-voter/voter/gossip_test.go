@@ -141,4 +141,3 @@ func borrowGossip(t *testing.T, s, leader *machine) borrowed {
 		}
 	}}
 }
-
