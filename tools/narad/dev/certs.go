@@ -1,7 +1,9 @@
 package dev
 
 import (
+	"crypto/rand"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
@@ -9,6 +11,20 @@ import (
 
 // certsDir is where a cluster with TLS has its certificates.
 func certsDir(dataDir string) string { return filepath.Join(dataDir, "certs") }
+
+// secretFile is where a cluster with TLS has the secret of its gossip key.
+func secretFile(dataDir string) string { return filepath.Join(certsDir(dataDir), "cluster-secret") }
+
+// makeSecret makes the secret, if there is none.
+func makeSecret(path string) error {
+	if exists(path) {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(rand.Text()+"\n"), 0o600); err != nil {
+		return fmt.Errorf("cluster secret for --tls: %w", err)
+	}
+	return nil
+}
 
 // planeArguments says what the planes between nodes speak.
 func planeArguments(id, dataDir string, secure bool) []string {

@@ -34,6 +34,7 @@ type Config struct {
 	ReadyFile string // written once every node was ready, removed when they stop; empty: none
 	LogLevel  string // of the nodes; empty: info
 	TLS       bool   // between nodes, with certificates under DataDir that are made if they are not there
+	NoGossip  bool   // start every node without gossip
 	// Program finds the executable of a role. Nil: Find.
 	Program func(name string) (string, error)
 	// Log hears of nodes that die and come back, one line each. Nil: nobody.
@@ -68,7 +69,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
 	}
 	cfg.DataDir = dir
-	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel, cfg.TLS)
+	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel, cfg.TLS, !cfg.NoGossip)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	if cfg.TLS {
-		return c, makeCerts(certsDir(dir), nodes)
+		return c, errors.Join(makeCerts(certsDir(dir), nodes), makeSecret(secretFile(dir)))
 	}
 	return c, nil
 }

@@ -175,11 +175,11 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info", false)
+	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info", false, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const common = " --gossip-addr= --nats-url= --advertise 127.0.0.1 --log-format text --log-level info --insecure "
+	const common = " --gossip-addr=GOSSIP --nats-url= --advertise 127.0.0.1 --log-format text --log-level info --insecure "
 	want := []string{
 		"--node-id voter-1 --data-dir /d/voter-1 --rpc-addr 127.0.0.1:7999 --raft-addr 127.0.0.1:8000 --ops-addr 127.0.0.1:8001" + common + "--single",
 		"--node-id storage-1 --data-dir /d/storage-1 --rpc-addr 127.0.0.1:7996 --raft-addr 127.0.0.1:7997 --ops-addr 127.0.0.1:7998" + common + "--join 127.0.0.1:7999",
@@ -187,21 +187,22 @@ func TestArguments(t *testing.T) {
 			"--http-addr 127.0.0.1:7942 --auth none --drain-delay 0s --join 127.0.0.1:7999",
 	}
 	for i, n := range one {
+		want[i] = strings.Replace(want[i], "GOSSIP", "127.0.0.1:"+strconv.Itoa(7943+i), 1)
 		if got := strings.Join(n.args, " "); got != want[i] {
 			t.Errorf("got  %s\nwant %s", got, want[i])
 		}
 	}
-	secure, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true)
+	secure, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, n := range secure {
-		files := "--tls-cert /d/certs/" + n.id + ".pem --tls-key /d/certs/" + n.id + "-key.pem --tls-ca /d/certs/ca.pem"
+		files := "--tls-cert /d/certs/" + n.id + ".pem --tls-key /d/certs/" + n.id + "-key.pem --tls-ca /d/certs/ca.pem --cluster-secret-file /d/certs/cluster-secret"
 		if got := strings.Join(n.args, " "); got != strings.Replace(want[i], "--insecure", files, 1) {
 			t.Errorf("with TLS %s", got)
 		}
 	}
-	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info", false)
+	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info", false, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,9 +215,32 @@ func TestArguments(t *testing.T) {
 			t.Errorf("voter-2 is started with %s", got)
 		}
 	}
+	without, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range append(without, three...) { // none wanted; no room for it
+		if args := strings.Join(n.args, " "); !strings.Contains(args, "--gossip-addr= ") || strings.Contains(args, "secret") {
+			t.Errorf("without gossip %s", args)
+		}
+	}
+	large, err := plan(Size{3, 6, 3}, 7942, "/d", "info", false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPorts(t, three, false)
+	checkPorts(t, large, true)
+}
+
+// checkPorts: each within the span, and nobody else's.
+func checkPorts(t *testing.T, nodes []node, gossip bool) {
+	t.Helper()
 	seen := map[string]string{}
-	for _, n := range three {
-		for _, a := range []string{n.http, n.rpc, n.raft, n.ops} {
+	for _, n := range nodes {
+		if gossip != (n.gossip != "") {
+			t.Errorf("gossip of %s at %q", n.id, n.gossip)
+		}
+		for _, a := range []string{n.http, n.rpc, n.raft, n.ops, n.gossip} {
 			if a == "" {
 				continue
 			}

@@ -40,6 +40,7 @@ type Size struct {
 type node struct {
 	id, role             string
 	http, rpc, raft, ops string // host:port; http empty but for gateways
+	gossip               string // host:port, TCP and UDP; empty: none
 	args                 []string
 }
 
@@ -47,7 +48,9 @@ type node struct {
 // take the client ports from base upwards. The other ports are dealt from the end of
 // the span downwards, voters first, so that a cluster that is started again with more
 // storage nodes or gateways finds its voters where their Raft configuration says.
-func plan(size Size, base int, dataDir, logLevel string, secure bool) ([]node, error) {
+// Gossip has the ports between, which may change with every start: members say theirs
+// when they register. A cluster so large that they are too few does without.
+func plan(size Size, base int, dataDir, logLevel string, secure, gossip bool) ([]node, error) {
 	if err := size.check(); err != nil {
 		return nil, err
 	}
@@ -70,6 +73,11 @@ func plan(size Size, base int, dataDir, logLevel string, secure bool) ([]node, e
 	deal(Gateway, "gateway", size.Gateways)
 	for i := range size.Gateways {
 		nodes[size.Voters+size.StorageNodes+i].http = address(base + i)
+	}
+	if free := base + size.Gateways; gossip && top-free >= len(nodes) {
+		for i := range nodes {
+			nodes[i].gossip = address(free + i)
+		}
 	}
 	var join, members []string
 	for _, v := range nodes[:size.Voters] {
@@ -101,9 +109,12 @@ func arguments(n *node, size Size, dataDir, logLevel string, secure bool, join, 
 	args := []string{
 		"--node-id", n.id, "--data-dir", filepath.Join(dataDir, n.id),
 		"--rpc-addr", n.rpc, "--raft-addr", n.raft, "--ops-addr", n.ops,
-		"--gossip-addr=", "--nats-url=", "--advertise", loopback, "--log-format", "text", "--log-level", logLevel,
+		"--gossip-addr=" + n.gossip, "--nats-url=", "--advertise", loopback, "--log-format", "text", "--log-level", logLevel,
 	}
 	args = append(args, planeArguments(n.id, dataDir, secure)...)
+	if secure && n.gossip != "" {
+		args = append(args, "--cluster-secret-file", secretFile(dataDir))
+	}
 	switch {
 	case n.role == Voter && size.Voters == 1:
 		return append(args, "--single")
@@ -119,7 +130,7 @@ func arguments(n *node, size Size, dataDir, logLevel string, secure bool, join, 
 // busy returns the first address of the nodes that something else listens on.
 func busy(nodes []node) (addr string) {
 	for _, n := range nodes {
-		for _, a := range []string{n.http, n.rpc, n.raft, n.ops} {
+		for _, a := range []string{n.http, n.rpc, n.raft, n.ops, n.gossip} {
 			if a == "" {
 				continue
 			}
