@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -398,6 +399,30 @@ func TestHandshakeFailuresAreQuiet(t *testing.T) {
 	}
 	member := newNode(t, ca)
 	member.mustDial(member.load(Config{}), addr)
+}
+
+// TestSilenceEnds: who says nothing holds a connection for a bounded time; its
+// reader sees the end of the stream, which servers do not log.
+func TestSilenceEnds(t *testing.T) {
+	n := newNode(t, authority(t), "127.0.0.1")
+	s := n.load(Config{})
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		began := time.Now()
+		c := &conn{Conn: tls.Server(near, s.current.Load().server), source: s}
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != handshakeTimeout {
+			t.Errorf("Read = %v after %s", err, time.Since(began))
+		}
+		if _, err := c.Write([]byte("x")); err != io.EOF {
+			t.Errorf("Write = %v", err)
+		}
+		if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection is open: %v", err)
+		}
+	})
+	if testutil.ToFloat64(s.accepted.count) != 1 {
+		t.Error("it was not counted")
+	}
 }
 
 // TestClientPort: only the server shows a certificate there.
