@@ -50,6 +50,7 @@ type queue struct {
 	parking  int  // items at the head of `items` that are being parked
 	loading  bool // a Load is under way
 	refused  bool // the leader last said that it knows another life
+	parked   bool // counted in Machine.parkedQueues
 
 	at           int32         // partition that it sends to now
 	refusedSince time.Duration // first try of an unbroken row that surely did nothing; 0: none
@@ -115,6 +116,8 @@ type Machine struct {
 	waiting   []*queue // for a slot
 	lingering bag[*queue]
 
+	parkedQueues int // with a backlog in a parked log
+
 	nextID   uint64
 	slots    int
 	known    int // items in memory
@@ -159,6 +162,7 @@ func (m *Machine) AddParked(now time.Duration, key Key, records int64, last map[
 	q := m.queue(key)
 	q.unloaded += records
 	q.parkedAt = now
+	m.countParked(q)
 	m.kick(q)
 }
 
@@ -308,6 +312,7 @@ func (m *Machine) committed(now time.Duration, f *flight) {
 	q := f.q
 	q.head().pop(f.count)
 	m.known -= f.count
+	m.countParked(q)
 	q.refused = false
 	if b := q.bound; b != nil {
 		if b.count -= f.count; b.count <= 0 {
@@ -356,6 +361,7 @@ func (m *Machine) Drop(now time.Duration, id uint64, pos Pos) (done []Item) {
 		rest := append(append([]Item(nil), h.list[h.head:h.head+i]...), h.list[h.head+i+1:]...)
 		h.list, h.head = rest, 0
 		m.known--
+		m.countParked(f.q)
 		if b := f.q.bound; b != nil {
 			if b.count--; b.count == 0 {
 				f.q.bound = nil

@@ -372,6 +372,34 @@ func TestPressureParksWhatIsStuck(t *testing.T) {
 	b.one()
 }
 
+// TestManyParkedLogsShareTheMemory: when all of them can be drained at once, what
+// is loaded stays near MaxItems; and a log that is alone has its whole window again.
+func TestManyParkedLogsShareTheMemory(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxItems = 10_000
+	b := newBench(t, cfg)
+	for i := range 100 {
+		name := fmt.Sprintf("t%d", i)
+		b.w[name] = live(false, "n1")
+		b.m.AddParked(b.now, key(name, 0), 1000, nil)
+	}
+	loads, most := b.step().Load, 0
+	for _, l := range loads {
+		most += l.Most
+	}
+	if len(loads) != 100 || most > cfg.MaxItems {
+		t.Fatalf("%d loads of %d records", len(loads), most)
+	}
+	for _, l := range loads[1:] {
+		b.m.Loaded(b.now, l.Key, nil, 1000) // all lost
+	}
+	b.m.Loaded(b.now, loads[0].Key, []Item{{WAL: 1, Seq: 1}}, 0)
+	b.m.Answer(b.now, b.one().ID, Committed)
+	if o := b.step(); len(o.Load) != 1 || o.Load[0].Most != cfg.LoadItems {
+		t.Fatalf("%+v", o.Load)
+	}
+}
+
 // TestFailedParkingIsNotRepeatedAtOnce: also under pressure, where all queues are
 // looked at ten times a second.
 func TestFailedParkingIsNotRepeatedAtOnce(t *testing.T) {

@@ -55,6 +55,7 @@ func (m *Machine) Parked(now time.Duration, key Key, n int) {
 	q.items.pop(n)
 	q.unloaded += int64(n)
 	m.known -= n
+	m.countParked(q)
 	m.kick(q)
 }
 
@@ -69,6 +70,7 @@ func (m *Machine) Loaded(now time.Duration, key Key, items []Item, lost int64) {
 	}
 	m.known += len(items)
 	q.unloaded = max(q.unloaded-int64(len(items))-lost, 0)
+	m.countParked(q)
 	if len(items) == 0 && lost == 0 {
 		m.failed(now, q)
 		m.wake(q, q.retryAt)

@@ -108,11 +108,31 @@ func (m *Machine) loaded(q *queue) bool {
 	if q.front.len() == 0 && q.unloaded > 0 {
 		if !q.loading {
 			q.loading = true
-			m.orders.Load = append(m.orders.Load, Load{q.key})
+			m.orders.Load = append(m.orders.Load, Load{q.key, m.window()})
 		}
 		return false
 	}
 	return true
+}
+
+// minWindow is the least that is loaded of a parked log: one batch of the target size.
+const minWindow = 64
+
+// window is how many records of a parked log may be known: ten thousand logs that
+// are drained at one moment share what Config.MaxItems allows.
+func (m *Machine) window() int {
+	return max(min(m.cfg.LoadItems, m.cfg.MaxItems/max(m.parkedQueues, 1)), min(minWindow, m.cfg.LoadItems))
+}
+
+// countParked keeps parkedQueues; to be called when a queue's backlog changed.
+func (m *Machine) countParked(q *queue) {
+	switch has := q.backlog(); {
+	case has && !q.parked:
+		m.parkedQueues++
+	case !has && q.parked:
+		m.parkedQueues--
+	}
+	q.parked = q.backlog()
 }
 
 // linger waits for more records, while others are in flight anyway.

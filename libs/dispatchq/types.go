@@ -109,10 +109,11 @@ type Park struct {
 }
 
 // Load is an order to read the next records of the queue's parked log, at most
-// Config.LoadItems, and to report with Loaded. Records whose batch was
-// committed are removed from the log by the shell.
+// Most, and to report with Loaded. Records whose batch was committed are removed
+// from the log by the shell.
 type Load struct {
-	Key Key
+	Key  Key
+	Most int
 }
 
 // Orders is what the shell has to do now.
@@ -140,7 +141,7 @@ type Config struct {
 	ParkAfter     time.Duration // without progress
 	ReparkAfter   time.Duration // between two parkings of one queue
 	MaxItems      int           // records known at a time, all queues
-	LoadItems     int           // records of a parked log known at a time, per queue
+	LoadItems     int           // records of a parked log known at a time, per queue; less when there are many such logs
 }
 
 // DefaultConfig is what gateways run with.

@@ -67,6 +67,7 @@ type Parked struct {
 	log   *seglog.Log
 	opt   Options
 	next  uint64 // base of the next segment: one more than the frames ever written
+	fresh bool   // the last segment was started by this process
 	r     *seglog.Reader
 	u     unit
 	names interner
@@ -121,8 +122,7 @@ func (p *Parked) open(parent, walDir string) error {
 	if segs := log.Segments(); len(segs) > 0 {
 		p.next = segs[len(segs)-1].Base + frames + 1
 	}
-	// Never append to a file of an earlier process: see seglog on failed syncs.
-	return log.Roll(p.next, nil)
+	return nil // nothing is written before the first Append: a full disk must not keep it from being read
 }
 
 // Append parks records, in order, and syncs them. After an error they are not
@@ -136,16 +136,18 @@ func (p *Parked) Append(recs []Record) error {
 }
 
 func (p *Parked) append(recs []Record) error {
-	if !p.log.Appendable() {
+	if none := p.log.End() == (seglog.Pos{}); !none && !p.log.Appendable() {
 		if err := p.log.TruncateTo(p.log.Synced()); err != nil {
 			return err
 		}
 	}
-	if full := p.log.End().Offset >= DefaultSegmentBytes; full || !p.log.Appendable() {
+	// Never append to a file of an earlier process: see seglog on failed syncs.
+	if full := p.log.End().Offset >= DefaultSegmentBytes; !p.fresh || full || !p.log.Appendable() {
 		p.next++
 		if err := p.log.Roll(p.next, nil); err != nil {
 			return err
 		}
+		p.fresh = true
 	}
 	h, err := p.log.Header(p.log.End().Segment)
 	if err != nil {
@@ -218,6 +220,9 @@ func (p *Parked) ReadAt(pos Position, buf []byte) (Record, error) {
 // Drained tells that everything before pos is done, so that whole segments of
 // it can go.
 func (p *Parked) Drained(pos Position) error { return p.log.RemoveBelow(pos.Segment) }
+
+// ReleaseFiles closes the files until the next use.
+func (p *Parked) ReleaseFiles() error { return p.log.ReleaseFiles() }
 
 // Bytes is the size on disk.
 func (p *Parked) Bytes() int64 { return p.log.Bytes() }

@@ -89,6 +89,35 @@ func TestPark(t *testing.T) {
 	})
 }
 
+// TestParkedIsReadOnAFullDisk: what lies there must be drained for room to come
+// back, and opening it again and again leaves nothing behind.
+func TestParkedIsReadOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMem(t)
+		w := open(t, m, small())
+		_, err := appendNames(w, "a", "b")
+		must(t, err)
+		recs := drain(t, w)
+		q := Queue{7, 3, true}
+		p := openParked(t, m, q)
+		must(t, p.Append(recs))
+		must(t, p.Close())
+		must(t, w.Close())
+		m.SetCapacity(1)
+		for range 3 {
+			p = openParked(t, m, q)
+			if got := drainParked(t, p); !slices.Equal(idsOf(got), idsOf(recs)) {
+				t.Fatalf("drained %v", namesOf(got))
+			}
+			if n := len(p.log.Segments()); n != 1 {
+				t.Fatalf("%d segments", n)
+			}
+			must(t, p.Close())
+		}
+		must(t, openParked(t, m, q).Remove())
+	})
+}
+
 // TestParkFailsAndRepeats: what was not synced is not parked; the repeat keeps
 // the order.
 func TestParkFailsAndRepeats(t *testing.T) {

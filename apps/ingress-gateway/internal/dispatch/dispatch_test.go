@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +111,7 @@ type fixture struct {
 	d     *Dispatcher
 	stop  func()
 
+	disk   vfs.FS       // Deps.FS; nil: fs
 	below  int          // Deps.ParkBelow
 	warned atomic.Int64 // log lines of warnings
 }
@@ -146,8 +149,12 @@ func (f *fixture) start() {
 		f.Fatal(err)
 	}
 	f.log = log
+	disk := f.disk
+	if disk == nil {
+		disk = f.fs
+	}
 	f.d, err = New(f.cfg, Deps{
-		View: f.meta, WAL: log, FS: f.fs, Dir: "wal", Space: &f.space,
+		View: f.meta, WAL: log, FS: disk, Dir: "wal", Space: &f.space,
 		Node:     func(string) nodeapi.Node { return f.store },
 		Registry: prometheus.NewRegistry(), Log: slog.New(warnings{slog.DiscardHandler, &f.warned}), ParkBelow: f.below,
 	})
@@ -308,6 +315,34 @@ func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
 	}
 	if left, err := wal.ListParked(f.fs, "wal"); err != nil || len(left) != 0 {
 		t.Fatalf("parked logs left: %v, %v", left, err)
+	}
+}
+
+// TestShortageAtStartDelaysAndLosesNothing: a parked log that cannot be opened for
+// want of descriptors is no damage, ends nothing, and is not overtaken.
+func TestShortageAtStartDelaysAndLosesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.stop()
+	f.cfg.ParkAfter = 20 * time.Millisecond
+	f.put("a", 7, "")
+	f.start()
+	f.append("a", 7, 0, numbered(1, 100)...)
+	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 100 })
+	f.stop()
+	f.space.bytes = 0
+	var fails atomic.Int64
+	f.disk = vfs.NewFault(f.fs, func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpOpen && strings.Contains(op.Path, "/parked/") && fails.Add(1) == 1 {
+			return vfs.Fault{Err: syscall.EMFILE}
+		}
+		return vfs.Fault{}
+	})
+	f.put("a", 7, "n1")
+	f.start()
+	f.append("a", 7, 0, numbered(101, 110)...)
+	f.empty()
+	if got, want := fmt.Sprint(f.payloads()), fmt.Sprint(numbered(1, 110)); got != want || fails.Load() < 2 || f.warned.Load() == 0 {
+		t.Fatalf("%d opens, got %s", fails.Load(), got)
 	}
 }
 

@@ -35,6 +35,10 @@ const pendingReports = 256
 // DefaultParkBelow is in the middle between the usual watermark and a full disk.
 const DefaultParkBelow = 95
 
+// parkedIO is how many parked logs are written, and how many are read, at once:
+// each takes up to 8 MiB of memory and some descriptors.
+const parkedIO = 4
+
 // Deps are what a Dispatcher works with. All but Suspects are needed.
 type Deps struct {
 	View metastate.View
@@ -67,6 +71,8 @@ type Dispatcher struct {
 	batches sync.Pool // of *record.Builder
 	parked  parkedLogs
 	metrics *metrics
+	parking chan struct{}  // a slot per parking under way
+	loading chan struct{}  // a slot per read of a parked log under way
 	work    sync.WaitGroup // orders under way
 	stats   atomic.Pointer[dispatchq.Stats]
 	budget  time.Duration // CommitBudget but in tests
@@ -80,6 +86,7 @@ func New(cfg dispatchq.Config, deps Deps) (*Dispatcher, error) {
 	d := &Dispatcher{
 		deps: deps, world: newWorld(deps.View), origin: time.Now().Add(-time.Second), // times are above 0
 		records: make(chan []added, 4), reports: make(chan func(time.Duration), pendingReports), budget: CommitBudget,
+		parking: make(chan struct{}, parkedIO), loading: make(chan struct{}, parkedIO),
 	}
 	d.batches.New = newBuilder
 	d.machine = dispatchq.New(cfg, d.world)
@@ -94,9 +101,7 @@ func (d *Dispatcher) now() time.Duration { return time.Since(d.origin) }
 
 // Run dispatches until ctx ends, then ends the calls in flight and returns.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	if err := d.recoverParked(); err != nil {
-		return err
-	}
+	d.recoverParked(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.read(ctx) })
 	g.Go(func() error { d.loop(ctx); return nil })

@@ -19,9 +19,10 @@ const loadBytes = 8 << 20
 
 // parkedLogs holds the parked log of each queue that has one.
 type parkedLogs struct {
-	d    *Dispatcher
-	mu   sync.Mutex // guards logs
-	logs map[wal.Queue]*parkedLog
+	d     *Dispatcher
+	mu    sync.Mutex // guards logs
+	logs  map[wal.Queue]*parkedLog
+	total atomic.Int64 // sum of left, which is asked for with each batch
 }
 
 // parkedLog is the parked log of one queue. Its file is open only while it is
@@ -73,14 +74,13 @@ func (l *parkedLog) closeLocked() error {
 }
 
 // left is how many parked records are not committed.
-func (p *parkedLogs) left() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var n int64
-	for _, l := range p.logs {
-		n += l.left.Load()
-	}
-	return n
+func (p *parkedLogs) left() int64 { return p.total.Load() }
+
+// count adds to what a log holds; negative to take off.
+func (p *parkedLogs) count(l *parkedLog, records, bytes int64) (left int64) {
+	l.bytes.Add(bytes)
+	p.total.Add(records)
+	return l.left.Add(records)
 }
 
 // backlog is left, and the accept time of the oldest.
@@ -123,10 +123,11 @@ func (p *parkedLogs) append(q wal.Queue, recs []wal.Record) error {
 	if l.left.Load() == 0 {
 		l.oldest.Store(recs[0].AcceptMS)
 	}
+	bytes := int64(0)
 	for i := range recs {
-		l.bytes.Add(int64(len(recs[i].Body)))
+		bytes += int64(len(recs[i].Body))
 	}
-	l.left.Add(int64(len(recs)))
+	p.count(l, int64(len(recs)), bytes)
 	if l.reading {
 		return nil
 	}
@@ -150,8 +151,7 @@ func (p *parkedLogs) drained(key dispatchq.Key, n, bytes int, last wal.Position)
 	l := p.get(q)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.bytes.Add(-int64(bytes))
-	left := l.left.Add(-int64(n))
+	left := p.count(l, -int64(n), -int64(bytes))
 	var err error
 	switch {
 	case l.log == nil:
@@ -177,12 +177,15 @@ func (p *parkedLogs) next(q wal.Queue, most int) (g gather, lost int64, err erro
 		return g, 0, err
 	}
 	l.reading = true
+	// Its place is kept, its files are not: thousands may be drained side by side.
+	defer func() { err = errors.Join(err, l.log.ReleaseFiles()) }()
 	for len(g.list) < most && len(g.buf) < loadBytes {
 		rec, err := l.log.Next()
 		if errors.Is(err, io.EOF) {
 			if len(g.list) == 0 {
-				lost = l.left.Swap(0)
-				p.d.deps.Space.Dispatched(q.Incarnation, int(l.bytes.Swap(0)))
+				lost = l.left.Load()
+				p.d.deps.Space.Dispatched(q.Incarnation, int(l.bytes.Load()))
+				p.count(l, -lost, -l.bytes.Load())
 			}
 			return g, lost, nil
 		}
@@ -197,20 +200,35 @@ func (p *parkedLogs) next(q wal.Queue, most int) (g gather, lost int64, err erro
 	return g, 0, nil
 }
 
-// recoverParked tells the machine what earlier starts have parked.
-func (d *Dispatcher) recoverParked() error {
-	queues, err := wal.ListParked(d.deps.FS, d.deps.Dir)
-	if err != nil {
-		return err
-	}
-	for _, q := range queues {
-		if err := d.recoverQueue(q); err != nil {
-			return fmt.Errorf("recover parked queue %s: %w", q, err)
+// recoverParked tells the machine what earlier starts have parked. What is not a
+// damaged log but a shortage, of descriptors or of luck with the disk, is tried
+// again until ctx ends: nothing newer may be sent before.
+func (d *Dispatcher) recoverParked(ctx context.Context) {
+	done := map[wal.Queue]bool{}
+	for {
+		queues, err := wal.ListParked(d.deps.FS, d.deps.Dir)
+		for _, q := range queues {
+			if done[q] {
+				continue
+			}
+			if qerr := d.recoverQueue(q); qerr != nil {
+				err = errors.Join(err, fmt.Errorf("recover parked queue %s: %w", q, qerr))
+				continue
+			}
+			done[q] = true
+		}
+		if err == nil {
+			return
+		}
+		d.deps.Log.Error("parked queues cannot be read, and nothing is dispatched before; it is tried again", "error", err)
+		if !pause(ctx, readRetry) {
+			return
 		}
 	}
-	return nil
 }
 
+// recoverQueue counts what a parked log holds, and tells it to all who need it when
+// all of it is known.
 func (d *Dispatcher) recoverQueue(q wal.Queue) error {
 	l := d.parked.get(q)
 	l.mu.Lock()
@@ -218,7 +236,8 @@ func (d *Dispatcher) recoverQueue(q wal.Queue) error {
 	if err := d.parked.openLocked(q, l); err != nil {
 		return err
 	}
-	name, highest := "", map[topic.ID64]uint64{}
+	first, highest := wal.Record{}, map[topic.ID64]uint64{}
+	records, bytes := int64(0), int64(0)
 	for {
 		rec, err := l.log.Next()
 		if errors.Is(err, io.EOF) {
@@ -227,27 +246,39 @@ func (d *Dispatcher) recoverQueue(q wal.Queue) error {
 		if err != nil {
 			return errors.Join(err, l.closeLocked())
 		}
-		if name == "" {
-			l.oldest.Store(rec.AcceptMS)
+		if records == 0 {
+			first = rec
 		}
-		name = rec.Topic
 		highest[rec.Identity] = max(highest[rec.Identity], rec.Seq)
-		l.left.Add(1)
-		l.bytes.Add(int64(len(rec.Body)))
-		d.deps.Space.Recovered(rec.Incarnation, len(rec.Body))
+		records++
+		bytes += int64(len(rec.Body))
 	}
-	if l.left.Load() == 0 {
+	if records == 0 {
 		err := l.log.Remove()
 		l.log = nil
 		return err
 	}
-	key := dispatchq.Key{Topic: name, Incarnation: q.Incarnation, Partition: q.Partition, Pinned: q.Pinned}
-	d.machine.AddParked(d.now(), key, l.left.Load(), highest)
-	return l.closeLocked() // it is read again from its start when it is drained
+	if err := l.closeLocked(); err != nil { // it is read again from its start when it is drained
+		return err
+	}
+	l.oldest.Store(first.AcceptMS)
+	d.parked.count(l, records, bytes)
+	d.deps.Space.Recovered(q.Incarnation, int(bytes))
+	d.machine.AddParked(d.now(), dispatchq.Key{
+		Topic: first.Topic, Incarnation: q.Incarnation, Partition: q.Partition, Pinned: q.Pinned,
+	}, records, highest)
+	return nil
 }
 
-// park carries out a Park.
+// park carries out a Park; few at a time, since each holds a batch in memory and
+// files open, and a dead node may strand thousands of queues at once.
 func (d *Dispatcher) park(ctx context.Context, p dispatchq.Park) {
+	select {
+	case d.parking <- struct{}{}:
+		defer func() { <-d.parking }()
+	case <-ctx.Done():
+		return
+	}
 	n, err := d.copyToParked(p)
 	if err != nil {
 		d.deps.Log.Warn("parking a stuck queue failed; the rest stays in the write-ahead log", "topic", p.Key.Topic,
@@ -329,9 +360,15 @@ func (d *Dispatcher) fetch(key dispatchq.Key, items []dispatchq.Item) ([]wal.Rec
 	return recs, nil
 }
 
-// load carries out a Load.
+// load carries out a Load; few at a time, like park.
 func (d *Dispatcher) load(ctx context.Context, l dispatchq.Load) {
-	g, lost, err := d.parked.next(queueOf(l.Key), dispatchq.DefaultConfig().LoadItems)
+	select {
+	case d.loading <- struct{}{}:
+		defer func() { <-d.loading }()
+	case <-ctx.Done():
+		return
+	}
+	g, lost, err := d.parked.next(queueOf(l.Key), l.Most)
 	if err != nil {
 		d.deps.Log.Warn("reading a parked queue failed; it is tried again", "topic", l.Key.Topic, "error", err)
 	}
