@@ -449,7 +449,7 @@ func TestBadInput(t *testing.T) {
 			t.Fatalf("create: %d %s", status, body)
 		}
 	}
-	before := c.Nodes()
+	before := now(t, c)
 	good, other := lease(t, base, "orders"), lease(t, base, "other")
 	routes := slices.DeleteFunc(everyRoute(t, base), func(r string) bool { return later(t, addr, r) })
 	if len(routes) < 18 {

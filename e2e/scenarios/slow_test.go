@@ -158,7 +158,7 @@ func TestSlowClients(t *testing.T) {
 			t.Fatalf("create: %d %s", status, body)
 		}
 	}
-	before := c.Nodes()
+	before := now(t, c)
 	for range 500 {
 		idle, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -251,13 +251,13 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	if status, body := call(t, "POST", base+"/v1/topics", `{"name":"orders"}`); status != 201 {
 		t.Fatalf("create: %d %s", status, body)
 	}
-	before := c.Nodes()
+	before := now(t, c)
 	peaks := map[string]int{}
-	for _, n := range before {
+	for _, n := range before.nodes {
 		peaks[n.ID] = peakMiB(t, n.PID)
 	}
 	var ports []string
-	for _, n := range before {
+	for _, n := range before.nodes {
 		for _, a := range []*string{n.HTTP, n.RPC, n.Raft, n.Ops} {
 			if a != nil {
 				ports = append(ports, *a)
@@ -275,7 +275,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	}
 	senders.Wait()
 	t.Logf("%d kinds of garbage to %d ports", len(all), len(ports))
-	for _, n := range before {
+	for _, n := range before.nodes {
 		if grown := peakMiB(t, n.PID) - peaks[n.ID]; grown > 100 {
 			t.Errorf("%s grew by %d MiB", n.ID, grown)
 		}
@@ -348,20 +348,35 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// stillServes checks that nothing restarted, failed or grew, and that a message
+// moment is what stillServes compares with: the processes and the ends of their logs.
+type moment struct {
+	nodes []harness.Node
+	logs  map[string]int
+}
+
+func now(t *testing.T, c *harness.Cluster) moment {
+	t.Helper()
+	m := moment{c.Nodes(), map[string]int{}}
+	for _, n := range m.nodes {
+		m.logs[n.ID] = len(nodeLog(t, c, n.ID))
+	}
+	return m
+}
+
+// stillServes checks that since before nothing restarted, failed or grew, and that a message
 // passes; but for log lines with one of the expected texts.
-func stillServes(t *testing.T, c *harness.Cluster, before []harness.Node, expected ...string) {
+func stillServes(t *testing.T, c *harness.Cluster, before moment, expected ...string) {
 	t.Helper()
 	base := c.URLs()[0]
 	handle := lease(t, base, "orders")
 	if status, body := call(t, "POST", base+"/v1/topics/orders/ack?receipt_handle="+handle, ""); status != 204 {
 		t.Errorf("ack: %d %s", status, body)
 	}
-	for _, n := range before {
+	for _, n := range before.nodes {
 		if pid := c.Node(n.ID).PID; pid != n.PID {
 			t.Errorf("%s has restarted", n.ID)
 		}
-		for line := range strings.Lines(nodeLog(t, c, n.ID)) {
+		for line := range strings.Lines(nodeLog(t, c, n.ID)[before.logs[n.ID]:]) {
 			if alarming(line) && !slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(line, s) }) {
 				t.Errorf("the log of %s says %.400s", n.ID, line)
 			}
