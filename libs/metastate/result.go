@@ -30,6 +30,9 @@ type Effects struct {
 	ClusterID bool
 }
 
+// Any tells whether there is anything that a View shows differently now.
+func (e *Effects) Any() bool { return len(e.Topics) > 0 || len(e.Members) > 0 || e.ClusterID }
+
 // Refusal says why an entry changed nothing.
 type Refusal struct {
 	Code    problem.Code

@@ -24,10 +24,11 @@ const (
 	// on this node: past it a stalled disk costs refusals, not memory.
 	MaxPendingCalls = 1024
 
-	// nonvoterPace is the part of Timing.Heartbeat that lies at least between two
-	// heartbeats to a server without a vote. Raft sends each server one every 50 to
-	// 100 ms, for the sake of elections, in which these have no part; with five of
-	// them that took a leader 2 % of a core.
+	// Raft sends each server a heartbeat every tenth to fifth of Timing.Heartbeat,
+	// which is most of what an idle leader costs. There are these parts of it at
+	// least between two of them. Voters need several within the time after which
+	// they elect; servers without a vote have no part in elections.
+	voterPace    = 5
 	nonvoterPace = 2
 	// nonvoterPatience is how much longer than a voter a node that may never vote
 	// takes silence for a lost leader: about five of its heartbeats.
@@ -55,12 +56,12 @@ type Timing struct {
 }
 
 // DefaultTiming gives an election in about 1 s after a crash. Followers learn of
-// a change at once (see spreadCommit), of what nobody waits for in 0.5 to 1 s:
+// a change at once (see spreadCommit), of what no view shows in 1 to 2 s:
 // with eight servers, telling them every 35 ms took a leader 7 % of a core.
 func DefaultTiming() Timing {
 	return Timing{
 		Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
-		Commit: 500 * time.Millisecond, Transport: TransportTimeout, FreshContact: FreshContact,
+		Commit: time.Second, Transport: TransportTimeout, FreshContact: FreshContact,
 		SnapshotInterval: 30 * time.Second, SnapshotThreshold: 8192, TrailingLogs: 8192, MaxAppendEntries: 256,
 	}
 }

@@ -33,7 +33,7 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 	}
 	switch r := f.Response().(type) {
 	case *metastate.Result:
-		if e.EntryType() != metastate.TypeHeartbeats {
+		if r.Effects.Any() {
 			n.unspread.Store(true)
 		}
 		n.spreadCommit()

@@ -90,7 +90,7 @@ func (n *Node) startRaft() error {
 	n.stopWatch = cancel
 	notify := make(chan bool, 1)
 	n.trans.gated.Store(n.stores.gated)
-	n.trans.pace = n.cfg.Timing.Heartbeat / nonvoterPace
+	n.trans.beat = n.cfg.Timing.Heartbeat
 	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {
 		cancel()

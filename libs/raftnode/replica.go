@@ -63,7 +63,7 @@ func newReplica(self string, nonce topic.ID64, s *state) (*replica, error) {
 
 // stage reads what the effects name; nil when nothing that is published changed.
 func (r *replica) stage(tx metastate.Reader, e *metastate.Effects) (*changes, error) {
-	if len(e.Topics) == 0 && len(e.Members) == 0 && !e.ClusterID {
+	if !e.Any() {
 		return nil, nil
 	}
 	c := &changes{topics: map[string]*liveTopic{}, members: map[string]*topic.Member{}}

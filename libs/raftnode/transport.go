@@ -27,7 +27,7 @@ type transport struct {
 	stopOnce     sync.Once
 	done         chan struct{}
 
-	pace    time.Duration             // between heartbeats to servers without a vote
+	beat    time.Duration             // Timing.Heartbeat
 	running atomic.Pointer[raft.Raft] // what sends; nil while it starts
 
 	mu    sync.Mutex                  // guards peers
@@ -98,15 +98,19 @@ func isHeartbeat(a *raft.AppendEntriesRequest) bool {
 	return a.Term != 0 && len(a.Addr) != 0 && a.PrevLogEntry == 0 && a.PrevLogTerm == 0 && len(a.Entries) == 0 && a.LeaderCommitIndex == 0
 }
 
-// holdBack lets a heartbeat to a server without a vote wait until pace after its
-// last answer. Raft has a goroutine for the heartbeats of each server, so
-// nothing else waits. Nothing is made up: each heartbeat that Raft counts was answered.
+// holdBack lets a heartbeat wait until some time has passed since the server's
+// last answer. Raft has a goroutine for the heartbeats of each server, so nothing
+// else waits. Nothing is made up: each heartbeat that Raft counts was answered.
 func (t *transport) holdBack(id raft.ServerID) {
-	since := time.Since(t.peer(id).heardAt)
-	if since >= t.pace || t.votes(id) {
+	pace := t.beat / voterPace
+	if !t.votes(id) {
+		pace = t.beat / nonvoterPace
+	}
+	rest := pace - time.Since(t.peer(id).heardAt)
+	if rest <= 0 {
 		return
 	}
-	wait := time.NewTimer(t.pace - since)
+	wait := time.NewTimer(rest)
 	defer wait.Stop()
 	select {
 	case <-wait.C:
