@@ -93,11 +93,13 @@ func (d *delegate) NotifyLeave(*memberlist.Node) { d.poke() }
 // NotifyUpdate implements memberlist.EventDelegate.
 func (d *delegate) NotifyUpdate(*memberlist.Node) {}
 
+var errNoMember = errors.New("no member of record")
+
 // NotifyAlive implements memberlist.AliveDelegate: members of record only. One that
 // is not known here yet is found by the join loop once it is.
 func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.g.cfg.NodeID || (*d.g.peers.Load())[n.Name] != "" {
 		return nil
 	}
-	return errors.New("no member of record")
+	return errNoMember
 }

@@ -30,6 +30,9 @@ func (w *logWriter) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(line, []byte("[WARN]")) || bytes.HasPrefix(line, []byte("[ERR]")) {
 		level = slog.LevelWarn
 	}
+	if bytes.Contains(line, []byte(errNoMember.Error())) {
+		level = slog.LevelDebug // each joiner, until its registration has come here
+	}
 	if _, text, ok := bytes.Cut(line, []byte("memberlist: ")); ok {
 		line = text
 	}
