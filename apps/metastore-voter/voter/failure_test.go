@@ -92,10 +92,11 @@ func TestLeaderlessNodeAsksAgain(t *testing.T) {
 	s1 := c.joiner(t, "s1", topic.RoleStorage)
 	s1.start()
 	append(cluster{s1}, c...).waitReady(t)
-	raft := c.leader(t).member.Raft()
-	if _, err := raft.RemoveServer(within(t), "s1", raft.Configuration().Index); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Poll(t, patience, "it is removed by whoever leads, be it after another election", func() bool {
+		raft := c.leader(t).member.Raft()
+		_, err := raft.RemoveServer(within(t), "s1", raft.Configuration().Index)
+		return err == nil
+	})
 	testkit.Poll(t, patience, "it has no leader", func() bool { return !s1.ready() })
 	testkit.Poll(t, patience, "it is back", s1.ready)
 }

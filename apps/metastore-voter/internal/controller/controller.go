@@ -79,6 +79,9 @@ type Controller struct {
 	term    atomic.Pointer[term] // nil: this node does not lead, or not yet
 	refused atomic.Bool          // the breaker's last verdict
 
+	barriers barriers
+	joinLog  refusalLog
+
 	members sync.Mutex // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
 }
 
@@ -113,6 +116,7 @@ func New(cfg Config) (*Controller, error) {
 	c := &Controller{
 		cfg: cfg, raft: cfg.Raft, log: cfg.Log, timing: cfg.Timing.withDefaults(), mono: cfg.Mono, wallMS: cfg.WallMS,
 	}
+	c.barriers.pass = c.raft.Barrier
 	return c, c.registerMetrics(cfg.Registry)
 }
 

@@ -19,10 +19,7 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// TestMain: see package voter for the one goroutine that is let pass.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/narad-mq/narad/libs/raftnode.(*Node).wait.func1"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -39,7 +40,7 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 		err = checkAddress(conf, req)
 	}
 	if err != nil {
-		c.log.Error("refused a joining node", "node", req.NodeID, "role", string(req.Role), "addr", req.RaftAddr, "err", err)
+		c.refuseJoin(req, err)
 		return nil, err
 	}
 	switch {
@@ -68,6 +69,36 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 	c.log.Info("promoting a node to raft voter", "node", req.NodeID)
 	_, err = c.raft.AddVoter(ctx, req.NodeID, req.RaftAddr, conf.Index)
 	return c.joined(statusPromoted, "", err)
+}
+
+const (
+	// refusedAgainAfter is how long a joiner's refusals stay silent after one was
+	// logged: it asks every 2 s for as long as it runs.
+	refusedAgainAfter = time.Minute
+	// maxRefused bounds the joiners that are remembered for it.
+	maxRefused = 256
+)
+
+// refusalLog remembers when a joiner's refusal was logged last. It is used under
+// Controller.members.
+type refusalLog map[string]time.Duration
+
+// due tells whether to log now, and notes it.
+func (l *refusalLog) due(node string, now time.Duration) bool {
+	if at, ok := (*l)[node]; ok && now-at < refusedAgainAfter {
+		return false
+	}
+	if *l == nil || len(*l) >= maxRefused {
+		*l = refusalLog{}
+	}
+	(*l)[node] = now
+	return true
+}
+
+func (c *Controller) refuseJoin(req *metaapi.JoinRequest, err error) {
+	if c.joinLog.due(req.NodeID, c.mono()) {
+		c.log.Error("refused a joining node", "node", req.NodeID, "role", string(req.Role), "addr", req.RaftAddr, "err", err)
+	}
 }
 
 func (c *Controller) joined(status, reason string, err error) (*metaapi.JoinResult, error) {

@@ -174,13 +174,22 @@ func (c *Controller) DeleteTopic(ctx context.Context, req *metaapi.DeleteTopicRe
 	return &metaapi.ChangeResult{Index: index}, nil
 }
 
-// LookupTopic implements metaapi.Voter.
-func (c *Controller) LookupTopic(_ context.Context, req *metaapi.LookupTopicRequest) (*metaapi.TopicResult, error) {
+// LookupTopic implements metaapi.Voter. What is found may have ended since, like
+// what any replica shows; that a name is not there is said only behind a barrier,
+// because the caller answers 404 for it.
+func (c *Controller) LookupTopic(ctx context.Context, req *metaapi.LookupTopicRequest) (*metaapi.TopicResult, error) {
 	if _, err := c.leading(); err != nil {
 		return nil, err
 	}
 	index := c.raft.Applied() // before the look: what is found is at least as new
 	t, err := c.raft.View().Topic(req.Name)
+	if errors.Is(err, metastate.ErrNoTopic) {
+		if err := c.sure(ctx); err != nil {
+			return nil, err
+		}
+		index = c.raft.Applied()
+		t, err = c.raft.View().Topic(req.Name)
+	}
 	if errors.Is(err, metastate.ErrNoTopic) {
 		return nil, problem.New(problem.TopicNotFound, "there is no topic %q", req.Name)
 	}
