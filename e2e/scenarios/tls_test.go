@@ -184,25 +184,9 @@ func TestStrangerStaysOut(t *testing.T) {
 	epoch, leader := s.epoch()
 	lines := s.logLines()
 	ops := strangersAddr(t)
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd := exec.Command(harness.Binary(t, "storage-node"), "--node-id", "storage-2", "--data-dir", filepath.Join(dir, "data"),
-		"--rpc-addr", strangersAddr(t), "--raft-addr", strangersAddr(t), "--ops-addr", ops, "--gossip-addr=", "--advertise", "127.0.0.1",
+	log := s.run("storage-node", "--node-id", "storage-2", "--data-dir", filepath.Join(dir, "data"), "--ops-addr", ops,
 		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(filepath.Join(dir, "certs")).Cert,
 		"--join", strings.Join(join, ","))
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("the stranger did not stop in order: %v", err)
-		}
-	}()
 
 	const patience = 15 * time.Second // seven rounds of its join loop
 	if harness.Until(context.Background(), patience, func() bool { status, _ := readyz(ops); return status == http.StatusOK }) == nil {
@@ -217,7 +201,7 @@ func TestStrangerStaysOut(t *testing.T) {
 	if more := s.logLines() - lines; more < 1 || more > 15 {
 		t.Errorf("the cluster wrote %d lines about it", more)
 	}
-	raw, err := os.ReadFile(log.Name())
+	raw, err := os.ReadFile(log)
 	if err != nil || !strings.Contains(string(raw), "unknown authority") || strings.Count(string(raw), "\n") > 40 {
 		t.Errorf("the stranger says (%v): %s", err, raw)
 	}
@@ -237,6 +221,74 @@ func readyz(addr string) (int, string) {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(body)
+}
+
+// TestClientPortOverTLS: a gateway serves clients over TLS, and its certificate is
+// replaced without a restart.
+func TestClientPortOverTLS(t *testing.T) {
+	s := startSecured(t)
+	at, err := s.ca.Node(s.dir, "gateway-2", []string{"127.0.0.1"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	http1, ops := strangersAddr(t), strangersAddr(t)
+	s.run("ingress-gateway", "--node-id", "gateway-2", "--data-dir", t.TempDir(), "--http-addr", http1, "--ops-addr", ops,
+		"--http-tls-cert", at.Cert, "--http-tls-key", at.Key, "--drain-delay", "0s",
+		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(s.dir).Cert,
+		"--join", *s.Node("voter-1").RPC)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.ca.Cert)
+	cl, err := client.New(client.Config{
+		URL:        "https://" + http1,
+		HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := harness.Until(ctx, 30*time.Second, func() bool { status, _ := readyz(ops); return status == http.StatusOK }); err != nil {
+		t.Fatalf("the gateway is not ready: %v", err)
+	}
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "outside"}); err != nil {
+		t.Fatal(err)
+	}
+	produceN(ctx, t, cl, "outside", "m", 20)
+	drain(ctx, t, cl, "outside", 20)
+	was := s.shown(http1)
+	s.replace("gateway-2")
+	if harness.Until(ctx, 20*time.Second, func() bool { now := s.shown(http1); return now != "" && now != was }) != nil || was == "" {
+		t.Error("the client port still shows its old certificate")
+	}
+	if resp, err := http.Get("http://" + http1 + "/v1/info"); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("plain HTTP is answered: %s", resp.Status)
+	}
+}
+
+// run runs a program beside the cluster until the test ends, and returns its log.
+func (s secured) run(program string, args ...string) (log string) {
+	s.Helper()
+	f, err := os.Create(filepath.Join(s.TempDir(), "log"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	cmd := exec.Command(harness.Binary(s, program), append([]string{
+		"--rpc-addr", "127.0.0.1:0", "--raft-addr", "127.0.0.1:0", "--gossip-addr=", "--advertise", "127.0.0.1",
+	}, args...)...)
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			s.Errorf("%s did not stop in order: %v", program, err)
+		}
+		_ = f.Close()
+	})
+	return f.Name()
 }
 
 // strangersAddr is a loopback address that nobody listens on now.

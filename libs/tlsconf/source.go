@@ -17,8 +17,10 @@ const (
 	// failuresBeforeWord: files are replaced one after the other, so that a look
 	// in between finds a pair that does not match. Only what stays is worth a word.
 	failuresBeforeWord = 2
-	// expiryWarning is how long before its end a certificate is worth a word.
+	// expiryWarning is how long before its end a certificate is worth a word; one
+	// that lives shortly is, when less than a part of its life is left.
 	expiryWarning = 7 * 24 * time.Hour
+	expiryPart    = 4
 )
 
 // Config is what a Source is made of.
@@ -150,7 +152,8 @@ func (s *Source) settled() {
 
 func (s *Source) warnExpiry() {
 	p := s.current.Load()
-	if left := p.leaf.NotAfter.Sub(s.cfg.Now()); left < expiryWarning && s.warned != p {
+	limit := min(expiryWarning, p.leaf.NotAfter.Sub(p.leaf.NotBefore)/expiryPart)
+	if left := p.leaf.NotAfter.Sub(s.cfg.Now()); left < limit && s.warned != p {
 		s.warned = p
 		s.log.Warn("tls: the certificate ends soon or has ended; replace its files, no restart is needed", s.about(p)...)
 	}
