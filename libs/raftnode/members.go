@@ -155,9 +155,7 @@ func (n *Node) Stats() Stats {
 		Commit: n.raft.CommitIndex(), LastLog: n.raft.LastIndex(), Applied: n.Applied(),
 	}
 	s.ContactAge, s.HasContact = n.LeaderContact()
-	if began := n.logs.busy.Load(); began != nil {
-		s.LogWrite = time.Since(*began)
-	}
+	s.LogWrite = n.logs.stalledFor()
 	if start := n.logs.noop.Load(); start != nil && start.term == s.Term {
 		s.TermStart = start.index
 	}

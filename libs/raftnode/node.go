@@ -91,6 +91,7 @@ func (n *Node) startRaft() error {
 	notify := make(chan bool, 1)
 	n.trans.gated.Store(n.stores.gated)
 	n.trans.beat = n.cfg.Timing.Heartbeat
+	n.trans.stalled = func() bool { return n.logs.stalledFor() >= stallHandOff }
 	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {
 		cancel()
@@ -99,6 +100,9 @@ func (n *Node) startRaft() error {
 	n.trans.running.Store(n.raft)
 	n.tasks.Go(func() { n.lead.watch(ctx, notify) })
 	n.tasks.Go(func() { n.watchLatch(ctx) })
+	if n.cfg.Voter {
+		n.tasks.Go(func() { n.watchStall(ctx) })
+	}
 	return nil
 }
 

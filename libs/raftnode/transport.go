@@ -28,6 +28,7 @@ type transport struct {
 	done         chan struct{}
 
 	beat    time.Duration             // Timing.Heartbeat
+	stalled func() bool               // the log cannot be written: a leader must fall silent
 	running atomic.Pointer[raft.Raft] // what sends; nil while it starts
 
 	mu    sync.Mutex                  // guards peers
@@ -57,7 +58,8 @@ func newTransport(s *streamLayer, timeout time.Duration, log hclog.Logger, befor
 			Stream: s, MaxPool: maxTransportPool, Timeout: timeout, Logger: log,
 		}),
 		stream: s, beforeRPC: beforeRPC, rpcs: make(chan raft.RPC), stop: make(chan struct{}), done: make(chan struct{}),
-		peers: map[raft.ServerID]peerState{},
+		stalled: func() bool { return false },
+		peers:   map[raft.ServerID]peerState{},
 	}
 	go t.listen()
 	return t
@@ -135,6 +137,9 @@ func (t *transport) votes(id raft.ServerID) bool {
 // AppendEntries implements raft.Transport. Every heartbeat of a leader comes
 // this way, and its answer carries the end of the peer's log.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if t.stalled() {
+		return errStalled
+	}
 	if isHeartbeat(args) {
 		t.holdBack(id)
 	}
