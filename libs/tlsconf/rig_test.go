@@ -7,12 +7,17 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
 )
@@ -174,3 +179,11 @@ func run(t *testing.T, s *Source) {
 }
 
 func serial(s *Source) string { return s.current.Load().leaf.SerialNumber.String() }
+
+// scrape is what /metrics shows.
+func scrape(t *testing.T, r *prometheus.Registry) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return answer.Body.String()
+}
