@@ -256,7 +256,7 @@ func TestWhatIsNotSeenIsNotClean(t *testing.T) {
 		"fails half way":     {serveStore(t, "storage-1", &store{entries: many.entries, fail: problem.New(problem.Internal, "disk")}), 2, true, "internal: disk"},
 		"does not end":       {serveStore(t, "storage-1", &store{entries: many.entries, loops: true}), 2, true, "does not end"},
 		"more than is kept":  {serveStore(t, "storage-1", many), 4, true, "more entries"},
-		"without an address": {topic.Member{ID: "storage-1", Role: topic.RoleStorage}, 0, false, "no Host"},
+		"without an address": {topic.Member{ID: "storage-1", Role: topic.RoleStorage}, 0, false, "missing address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			good := serveStore(t, "storage-2", &store{entries: []nodeapi.InventoryEntry{stale("old", goneID)}})
