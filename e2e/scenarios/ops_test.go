@@ -68,9 +68,10 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("all is well: %d %v", status, codes)
 		}
 	}
-	for _, ops := range []string{gateway, *c.Node("voter-1").Ops} {
-		if status, body := call(t, "GET", "http://"+ops+"/quorum", ""); status != 200 || !strings.Contains(body, `"leader_id":"voter-1"`) {
-			t.Errorf("/quorum: %d %s", status, body)
+	for _, ops := range []string{gateway, storage, *c.Node("voter-1").Ops} {
+		status, body := call(t, "GET", "http://"+ops+"/quorum", "")
+		if status != 200 || !strings.Contains(body, `"leader_id":"voter-1"`) || strings.Count(body, `"suffrage"`) != 1 {
+			t.Errorf("/quorum shows something else than this program's own view: %d %s", status, body)
 		}
 	}
 	if status, _ := call(t, "GET", "http://"+storage+"/readyz/accept", ""); status != 404 {

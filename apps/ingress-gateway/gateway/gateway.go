@@ -313,5 +313,5 @@ func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
 // Source is what the gateway shows on its operator port.
 func (g *Gateway) Source() *ops.Source {
-	return &ops.Source{Ready: g.ready, Accept: g.acceptReasons, Quorum: g.quorum}
+	return &ops.Source{Ready: g.ready, Accept: g.acceptReasons, Quorum: g.member.OwnQuorum}
 }

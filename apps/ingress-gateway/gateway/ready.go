@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/problem"
@@ -52,12 +50,4 @@ func (g *Gateway) cannotAccept() (ops.Reason, bool) {
 		}
 	}
 	return r, true
-}
-
-// quorum is this gateway's own view of the metastore's Raft.
-func (g *Gateway) quorum() (any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c := &cluster{self: g.cfg.Member.NodeID, view: g.member.View(), leader: g.member.Leader(), raft: g.member.Raft()}
-	return c.ownView(ctx), nil
 }

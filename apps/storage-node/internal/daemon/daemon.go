@@ -131,6 +131,7 @@ func (d *Daemon) Close() error {
 // topic only if asked.
 func (d *Daemon) Source(topicMetrics bool) *ops.Source {
 	source := &ops.Source{
+		Quorum: d.member.OwnQuorum,
 		Ready: func() (reasons, degraded []ops.Reason) {
 			if err := d.role.Degraded(); err != nil {
 				degraded = append(degraded, ops.Reason{Code: ops.ReasonDiskFull, Detail: err.Error()})
