@@ -227,7 +227,7 @@ func TestCompressionOnlyWhenItPays(t *testing.T) {
 		body []byte
 		want Codec
 	}{
-		"tiny": {text(3), CodecNone}, "text": {text(100), CodecZstd}, "large text": {text(100_000), CodecZstd},
+		"tiny": {text(3), CodecNone}, "less than a block": {text(100), CodecNone}, "text": {text(1000), CodecZstd}, "large text": {text(100_000), CodecZstd},
 		"noise": {AppendBody(nil, &Message{Payload: noise}), CodecNone}, "small noise": {AppendBody(nil, &Message{Payload: noise[:5000]}), CodecNone},
 	} {
 		b := build(t, CodecZstd, 1, c.body)
