@@ -223,9 +223,9 @@ func readyz(addr string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestClientPortOverTLS: a gateway serves clients over TLS, and its certificate is
-// replaced without a restart.
-func TestClientPortOverTLS(t *testing.T) {
+// TestClientPortAndSweeperOverTLS: a gateway serves clients over TLS, and its
+// certificate is replaced without a restart; the sweeper makes its pass.
+func TestClientPortAndSweeperOverTLS(t *testing.T) {
 	s := startSecured(t)
 	at, err := s.ca.Node(s.dir, "gateway-2", []string{"127.0.0.1"}, time.Hour)
 	if err != nil {
@@ -256,6 +256,17 @@ func TestClientPortOverTLS(t *testing.T) {
 	}
 	produceN(ctx, t, cl, "outside", "m", 20)
 	drain(ctx, t, cl, "outside", 20)
+	// A task with a certificate that names no host is nobody's server, and welcome.
+	task, err := s.ca.Node(s.dir, "purge-sweeper", nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(harness.Binary(t, "purge-sweeper"), "--dry-run", "--join", *s.Node("voter-2").RPC,
+		"--tls-cert", task.Cert, "--tls-key", task.Key, "--tls-ca", certs.AuthorityPaths(s.dir).Cert).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "outside") {
+		t.Errorf("the sweeper: %v, %s", err, out)
+	}
+
 	was := s.shown(http1)
 	s.replace("gateway-2")
 	if harness.Until(ctx, 20*time.Second, func() bool { now := s.shown(http1); return now != "" && now != was }) != nil || was == "" {
