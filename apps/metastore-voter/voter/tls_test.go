@@ -39,6 +39,9 @@ func authority(t *testing.T) *certs.Authority {
 	return ca
 }
 
+// calm is how long a busy machine may keep a leader from being heard.
+const calm = 2 * time.Second
+
 // TestClusterOverTLS: three voters and a non-voter form, lose their leader and
 // restart over TLS. A node of another authority and a plaintext one stay out, and
 // neither the leader nor its term notices.
@@ -49,6 +52,8 @@ func TestClusterOverTLS(t *testing.T) {
 	all := append(append(cluster{}, c...), storage)
 	for _, m := range all {
 		m.secure(ca)
+		// Slow to elect: a leader that goes in this test must not go because the machine was busy.
+		m.cfg.Raft.Heartbeat, m.cfg.Raft.Election, m.cfg.Raft.LeaderLease = calm, calm, calm
 		m.start()
 	}
 	all.waitReady(t)
