@@ -111,6 +111,14 @@ func (g *gateway) step() {
 	for _, b := range orders.Send {
 		g.send(b)
 	}
+	for _, id := range orders.Abort { // the batch may arrive all the same, and its answer finds nobody
+		g.s.clock.after(time.Millisecond, func() {
+			if !g.dead {
+				g.m.Answer(g.s.clock.now, id, dispatchq.Unknown)
+				g.step()
+			}
+		})
+	}
 	for _, p := range orders.Probe {
 		g.probe(p)
 	}
@@ -236,7 +244,8 @@ func (g *gateway) park(p dispatchq.Park) {
 			g.vol.log[it.Pos.Segment].done = true
 			g.vol.log = append(g.vol.log, r)
 		}
-		g.s.clock.after(0, func() {
+		// It takes time, else what is copied is read, is stuck and is copied for ever.
+		g.s.clock.after(time.Millisecond, func() {
 			if !g.dead {
 				g.m.Parked(g.s.clock.now, p.Key, len(p.Items))
 				g.m.Loaded(g.s.clock.now, p.Key, nil, int64(len(p.Items))) // nothing lies in a parked log

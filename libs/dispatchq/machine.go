@@ -27,6 +27,7 @@ type flight struct {
 	target  Target
 	count   int
 	counted bool // it takes a slot
+	aborted bool // the shell was told to give it up
 	started time.Duration
 }
 
@@ -256,6 +257,9 @@ func (m *Machine) Answer(now time.Duration, id uint64, out Outcome) (done []Item
 		return nil
 	}
 	m.land(f)
+	if f.aborted {
+		m.relieved = 0 // it was given up so that its queue can be parked before it is sent again
+	}
 	q := f.q
 	if out != Committed {
 		m.node(f.target.Leader).vouched = false

@@ -298,6 +298,30 @@ func TestBlackHoleDoesNotFillTheMemory(t *testing.T) {
 	}
 }
 
+// TestSilentNodeDoesNotHoldTheReader: one hot partition of a node that swallows its
+// batch fills the memory long before the call ends by itself.
+func TestSilentNodeDoesNotHoldTheReader(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxItems = 1000
+	b := newBench(t, cfg)
+	b.w["hot"] = live(true, "hole")
+	b.add(key("hot", 0), 1)
+	sent := b.one()
+	b.add(key("hot", 0), 999)
+	if o := b.step(); len(o.Abort) != 0 {
+		t.Fatal("given up at once")
+	}
+	b.now += cfg.SlotTime
+	o := b.step()
+	if len(o.Abort) != 1 || o.Abort[0] != sent.ID {
+		t.Fatalf("not given up: %+v", o)
+	}
+	b.m.Answer(b.now, sent.ID, Unknown)
+	if o = b.step(); len(o.Park) != 1 || len(o.Park[0].Items) != 1000 {
+		t.Fatalf("not parked: %+v", o)
+	}
+}
+
 func TestLingerOnlyWhileOthersAreInFlight(t *testing.T) {
 	b := newBench(t, DefaultConfig())
 	b.w["a"], b.w["b"] = live(true, "n1"), live(true, "n1")

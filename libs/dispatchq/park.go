@@ -98,10 +98,25 @@ func (m *Machine) relieve(now time.Duration) {
 			}
 		}
 		if largest == nil {
+			m.abort()
 			return
 		}
 		excess -= largest.items.len()
 		m.orderPark(largest)
+	}
+}
+
+// abort gives up on the batches that are in flight beyond SlotTime: a queue cannot
+// be parked before its batch has an outcome, and the records behind a batch to a
+// silent node would keep the reader from everybody else's.
+func (m *Machine) abort() {
+	for _, l := range m.all.list {
+		for _, q := range l.all.list {
+			if f := q.flight; f != nil && !f.counted && !f.aborted && !q.backlog() {
+				f.aborted = true
+				m.orders.Abort = append(m.orders.Abort, f.id)
+			}
+		}
 	}
 }
 

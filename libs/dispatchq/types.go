@@ -122,6 +122,7 @@ type Orders struct {
 	Probe []Probe
 	Park  []Park
 	Load  []Load
+	Abort []uint64 // batches to give up waiting for, by ID; their outcome is Unknown
 }
 
 // Config holds the limits. DefaultConfig has the reasons.

@@ -61,9 +61,10 @@ type Deps struct {
 // Dispatcher is the dispatch of one gateway.
 type Dispatcher struct {
 	deps    Deps
-	machine *dispatchq.Machine // the loop's
-	world   *world             // the loop's
-	marks   marks              // the loop's
+	machine *dispatchq.Machine            // the loop's
+	world   *world                        // the loop's
+	marks   marks                         // the loop's
+	aborts  map[uint64]context.CancelFunc // the loop's: of the batches in flight
 	origin  time.Time
 	chunks  chunks
 	records chan []added
@@ -86,7 +87,7 @@ func New(cfg dispatchq.Config, deps Deps) (*Dispatcher, error) {
 	d := &Dispatcher{
 		deps: deps, world: newWorld(deps.View), origin: time.Now().Add(-time.Second), // times are above 0
 		records: make(chan []added, 4), reports: make(chan func(time.Duration), pendingReports), budget: CommitBudget,
-		parking: make(chan struct{}, parkedIO), loading: make(chan struct{}, parkedIO),
+		aborts: map[uint64]context.CancelFunc{}, parking: make(chan struct{}, parkedIO), loading: make(chan struct{}, parkedIO),
 	}
 	d.batches.New = newBuilder
 	d.machine = dispatchq.New(cfg, d.world)
@@ -171,6 +172,14 @@ func (d *Dispatcher) loop(ctx context.Context) {
 	}
 }
 
+// answered ends what execute began for a batch.
+func (d *Dispatcher) answered(id uint64) {
+	if cancel := d.aborts[id]; cancel != nil {
+		cancel()
+		delete(d.aborts, id)
+	}
+}
+
 // drainReports takes what else is there, so that one step serves it all.
 func (d *Dispatcher) drainReports() {
 	for range pendingReports {
@@ -204,7 +213,14 @@ func (d *Dispatcher) execute(ctx context.Context, o dispatchq.Orders) {
 			oldest = record.Oldest{} // parked records are older than what the WAL says
 		}
 		for _, b := range o.Send {
-			d.start(func() { d.send(ctx, b, oldest) })
+			own, cancel := context.WithCancel(ctx)
+			d.aborts[b.ID] = cancel
+			d.start(func() { d.send(ctx, own, b, oldest) })
+		}
+	}
+	for _, id := range o.Abort {
+		if cancel := d.aborts[id]; cancel != nil {
+			cancel()
 		}
 	}
 	for _, p := range o.Probe {

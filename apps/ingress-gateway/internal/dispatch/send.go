@@ -18,8 +18,9 @@ import (
 
 func newBuilder() any { return &record.Builder{} }
 
-// send carries out one batch and reports what became of it.
-func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch, oldest record.Oldest) {
+// send carries out one batch and reports what became of it. The call ends with own
+// at the latest, and its outcome is unknown then.
+func (d *Dispatcher) send(ctx, own context.Context, b dispatchq.Batch, oldest record.Oldest) {
 	started := time.Now()
 	builder := d.batches.Get().(*record.Builder)
 	defer d.batches.Put(builder)
@@ -28,12 +29,15 @@ func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch, oldest record.
 		d.deps.Log.Error("a record of the write-ahead log cannot be read any more and is lost",
 			"topic", b.Key.Topic, "partition", b.Key.Partition, "wal", bad.WAL.String(), "number", bad.Seq, "error", err)
 		d.metrics.lost.Inc()
-		d.report(ctx, func(now time.Duration) { d.done(d.machine.Drop(now, b.ID, bad.Pos), b.Key) })
+		d.report(ctx, func(now time.Duration) {
+			d.answered(b.ID)
+			d.done(d.machine.Drop(now, b.ID, bad.Pos), b.Key)
+		})
 		return
 	}
 	out := dispatchq.Refused
 	if err == nil {
-		out = d.commit(ctx, builder, b)
+		out = d.commit(own, builder, b)
 	} else {
 		d.deps.Log.Warn("reading a batch again failed; it is tried again", "topic", b.Key.Topic, "error", err)
 	}
@@ -44,7 +48,10 @@ func (d *Dispatcher) send(ctx context.Context, b dispatchq.Batch, oldest record.
 		d.metrics.batch.Observe(float64(len(b.Items)))
 		d.metrics.seconds.Observe(time.Since(started).Seconds())
 	}
-	d.report(ctx, func(now time.Duration) { d.done(d.machine.Answer(now, b.ID, out), b.Key) })
+	d.report(ctx, func(now time.Duration) {
+		d.answered(b.ID)
+		d.done(d.machine.Answer(now, b.ID, out), b.Key)
+	})
 }
 
 // build encodes the batch. bad is a record that is damaged for good; an error
