@@ -145,10 +145,21 @@ func (p *process) terminate(ended <-chan error) error {
 	switch {
 	case p.killed:
 		return fmt.Errorf("%s did not stop in time and was killed; see %s", p.id, p.cluster.file(p.id+".log"))
-	case err != nil:
+	case err != nil && !endedBy(err, syscall.SIGTERM):
 		return fmt.Errorf("%s stopped with a failure (%s)%s", p.id, exitText(err), p.lastWords(err))
 	}
 	return asked
+}
+
+// endedBy tells whether the signal itself ended the child: it had just been
+// started and did not listen for it yet, so there was nothing to stop in order.
+func endedBy(err error, s syscall.Signal) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == s
 }
 
 // kill ends the child without asking.
