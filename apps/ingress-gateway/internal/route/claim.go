@@ -33,10 +33,10 @@ type call struct {
 	over  atomic.Bool // answered or failed: it is not overdue any more
 }
 
-// want notes that a life wants something of this node. It is asked at once, or
+// want notes that a life wants something of this node. It is asked within moments, or
 // with the next call when enough are under way; then the answer is false. waiters is
 // how many want it.
-func (n *node) want(l *life, waiters int) (now bool) {
+func (n *node) want(l *life, waiters int) (soon bool) {
 	if n.r.ctx.Err() != nil {
 		return true
 	}
@@ -49,12 +49,12 @@ func (n *node) want(l *life, waiters int) (now bool) {
 		n.listed[l] = true
 		n.wants = append(n.wants, l)
 	}
-	if !n.calls.begin(claimsPerNode, waiters, n.claimMore) {
-		return false
+	begins, soon := n.calls.begin(claimsPerNode, waiters, n.claimMore)
+	if begins {
+		n.r.work.Add(1)
+		go n.claim()
 	}
-	n.r.work.Add(1)
-	go n.claim()
-	return true
+	return soon
 }
 
 // claimMore begins the next call when the ones under way have not returned soon.
@@ -62,11 +62,13 @@ func (n *node) claimMore() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.calls.armed = false
-	if len(n.wants) == 0 || n.r.ctx.Err() != nil || !n.calls.begin(claimsPerNode, enough, n.claimMore) {
+	if len(n.wants) == 0 || n.r.ctx.Err() != nil {
 		return
 	}
-	n.r.work.Add(1)
-	go n.claim()
+	if begins, _ := n.calls.begin(claimsPerNode, enough, n.claimMore); begins {
+		n.r.work.Add(1)
+		go n.claim()
+	}
 }
 
 // take gives the lives that want something now; none ends the caller's turn.

@@ -21,21 +21,21 @@ type inFlight struct {
 }
 
 // begin counts a call for what waits, if it may begin now. Otherwise that goes
-// with the next one: of a call that returns, or of more, which is called once the
-// ones under way are slow.
-func (f *inFlight) begin(limit, waiting int, more func()) bool {
+// with the next one: of a call that returns, or (soon) of more at the latest, which
+// is called when the ones under way turn out to be slow.
+func (f *inFlight) begin(limit, waiting int, more func()) (now, soon bool) {
 	if f.n >= limit {
-		return false
+		return false, false
 	}
-	now := time.Now()
-	if f.n > 0 && waiting < enough && now.Sub(f.last) < gather {
+	at := time.Now()
+	if f.n > 0 && waiting < enough && at.Sub(f.last) < gather {
 		if !f.armed {
 			f.armed = true
-			time.AfterFunc(f.last.Add(gather).Sub(now), more)
+			time.AfterFunc(f.last.Add(gather).Sub(at), more)
 		}
-		return false
+		return false, true
 	}
 	f.n++
-	f.last = now
-	return true
+	f.last = at
+	return true, true
 }

@@ -187,7 +187,7 @@ func (n *node) enqueue(j *settleJob) {
 		q.releases += len(j.ops)
 	}
 	q.jobs = append(q.jobs, j)
-	if q.calls.begin(settlesPerNode, len(q.jobs), n.settleMore) {
+	if begins, _ := q.calls.begin(settlesPerNode, len(q.jobs), n.settleMore); begins {
 		n.r.work.Add(1)
 		go n.settleAll()
 	}
@@ -199,7 +199,10 @@ func (n *node) settleMore() {
 	defer n.mu.Unlock()
 	q := &n.settle
 	q.calls.armed = false
-	if len(q.jobs) > 0 && q.calls.begin(settlesPerNode, enough, n.settleMore) {
+	if len(q.jobs) == 0 {
+		return
+	}
+	if begins, _ := q.calls.begin(settlesPerNode, enough, n.settleMore); begins {
 		n.r.work.Add(1)
 		go n.settleAll()
 	}
