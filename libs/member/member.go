@@ -138,6 +138,7 @@ func (m *Member) openRPC() error {
 	}
 	m.ln, m.addr = m.tls.Listen(ln), proc.AdvertiseAddr(m.cfg.Advertise, ln.Addr())
 	m.server = rpc.NewServer(rpc.ServerConfig{NodeID: m.cfg.NodeID, ClusterID: m.ClusterID, Log: m.log})
+	metaapi.ServeRaftStatus(m.server, m.raftStatus)
 	m.client = rpc.NewClient(rpc.ClientConfig{NodeID: m.cfg.NodeID, ClusterID: m.ClusterID, Dial: m.tls.Dial(rpc.Dial)})
 	m.leader = metaapi.NewLeader(metaapi.LeaderConfig{RPC: m.client, Hint: m.LeaderAddr, Voters: m.voterAddrs})
 	return nil

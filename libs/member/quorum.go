@@ -15,9 +15,10 @@ const reachableFor = 5 * time.Second
 // OwnQuorum is what this process knows of the metastore's Raft by itself, as the
 // quorum document with one server: for its operator port, when no gateway
 // answers. A node that was not admitted yet shows itself without a vote.
-func (m *Member) OwnQuorum() (any, error) {
-	s := m.raft.Stats()
-	return ownQuorum(m.cfg.NodeID, m.cfg.Role, s, m.View().Members().ByID), nil
+func (m *Member) OwnQuorum() (any, error) { return m.raftStatus(), nil }
+
+func (m *Member) raftStatus() *metaapi.QuorumResult {
+	return ownQuorum(m.cfg.NodeID, m.cfg.Role, m.raft.Stats(), m.View().Members().ByID)
 }
 
 func ownQuorum(self string, role topic.MemberRole, s raftnode.Stats, members map[string]*topic.Member) *metaapi.QuorumResult {

@@ -99,6 +99,11 @@ func (l *Leader) Quorum(ctx context.Context) (*QuorumResult, error) {
 	return ask(ctx, l, func(ctx context.Context, c *Client) (*QuorumResult, error) { return c.Quorum(ctx) })
 }
 
+// Forget implements Voter.
+func (l *Leader) Forget(ctx context.Context, req *ForgetRequest) (*ChangeResult, error) {
+	return change(ctx, l, func(ctx context.Context, c *Client) (*ChangeResult, error) { return c.Forget(ctx, req) })
+}
+
 // verdict is what one answer means for the walk.
 type verdict int
 

@@ -33,8 +33,11 @@ type Voter interface {
 	// Members answers the member records as the leader has them, and its own
 	// measurement of who was heard when.
 	Members(ctx context.Context) (*MembersResult, error)
-	// Quorum answers the state of the metastore's Raft as the answering node sees it.
+	// Quorum answers the state of the metastore's Raft: what the leader knows, and
+	// what every Raft server said of itself within 2 s.
 	Quorum(ctx context.Context) (*QuorumResult, error)
+	// Forget removes a Raft server that is no member and holds no partition.
+	Forget(ctx context.Context, req *ForgetRequest) (*ChangeResult, error)
 }
 
 // JoinRequest is what a node says of itself when it asks to be admitted.
@@ -160,6 +163,14 @@ type MembersResult struct {
 	ClusterID string           `json:"cluster_id"`
 	AgesMS    map[string]int64 `json:"ages_ms"`
 	Members   []topic.Member   `json:"members"` // by id; what a heartbeat carries may be older than AgesMS
+	// DeadMarkingRefused: the breaker keeps silent members from being marked dead.
+	DeadMarkingRefused bool `json:"dead_marking_refused,omitempty"`
+}
+
+// ForgetRequest names a Raft server by its node id. Refusals: member_not_found,
+// has_member_record, has_assignments, not_ready, outcome_unknown.
+type ForgetRequest struct {
+	NodeID string `json:"node_id"`
 }
 
 // QuorumResult is the quorum document of api.md, section 9.

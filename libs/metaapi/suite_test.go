@@ -101,6 +101,10 @@ func (f *fake) Quorum(context.Context) (*QuorumResult, error) {
 	return answer(f, nil, results.quorum)
 }
 
+func (f *fake) Forget(_ context.Context, r *ForgetRequest) (*ChangeResult, error) {
+	return answer(f, *r, results.change)
+}
+
 // serve puts a voter on the wire and returns its address.
 func serve(t *testing.T, v Voter) string {
 	t.Helper()
@@ -151,6 +155,7 @@ func suite(t *testing.T, f *fake, v Voter) {
 	remove := DeleteTopicRequest{Name: "orders", Incarnation: 5, Version: 6}
 	lookup := LookupTopicRequest{Name: "orders"}
 	confirm := ConfirmRequest{Questions: []Question{{"incarnation", 5}, {"incarnation", 6}}}
+	forget := ForgetRequest{NodeID: "v9"}
 	for name, c := range map[string]struct {
 		call      func() (any, error)
 		req, want any
@@ -165,6 +170,7 @@ func suite(t *testing.T, f *fake, v Voter) {
 		"confirm":   {func() (any, error) { return v.Confirm(ctx, &confirm) }, confirm, &results.confirm},
 		"members":   {func() (any, error) { return v.Members(ctx) }, nil, &results.members},
 		"quorum":    {func() (any, error) { return v.Quorum(ctx) }, nil, &results.quorum},
+		"forget":    {func() (any, error) { return v.Forget(ctx, &forget) }, forget, &results.change},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.err = nil

@@ -31,6 +31,7 @@ var (
 	methodConfirm     = control("confirm", questionBody, questionBody)
 	methodMembers     = control("members", smallBody, tableBody)
 	methodQuorum      = control("quorum", smallBody, tableBody)
+	methodForget      = control("forget", smallBody, smallBody)
 )
 
 // empty is the body of a call that asks or answers nothing.
@@ -54,6 +55,7 @@ func Serve(s *rpc.Server, v Voter) {
 	rpc.HandleJSON(s, methodQuorum, func(ctx context.Context, _ *empty) (*QuorumResult, error) {
 		return v.Quorum(ctx)
 	})
+	rpc.HandleJSON(s, methodForget, v.Forget)
 }
 
 // Client is the Voter at one address. Besides refusals its methods return
@@ -114,4 +116,9 @@ func (c *Client) Members(ctx context.Context) (*MembersResult, error) {
 // Quorum implements Voter.
 func (c *Client) Quorum(ctx context.Context) (*QuorumResult, error) {
 	return rpc.CallJSON[QuorumResult](ctx, c.peer, methodQuorum, empty{})
+}
+
+// Forget implements Voter.
+func (c *Client) Forget(ctx context.Context, req *ForgetRequest) (*ChangeResult, error) {
+	return rpc.CallJSON[ChangeResult](ctx, c.peer, methodForget, req)
 }

@@ -26,6 +26,8 @@ const (
 	TopicChanged         Code = "topic_changed"
 	TopicInUse           Code = "topic_in_use"
 	ImmutableField       Code = "immutable_field"
+	HasMemberRecord      Code = "has_member_record"
+	HasAssignments       Code = "has_assignments"
 	LeaseLost            Code = "lease_lost"
 	OffsetGone           Code = "offset_gone"
 	PreconditionFailed   Code = "precondition_failed"
@@ -102,6 +104,8 @@ var table = []Row{
 	{TopicChanged, 409, AppliedNo, 0, "read the topic again and decide"},
 	{TopicInUse, 409, AppliedNo, 0, "remove what uses the topic first"},
 	{ImmutableField, 409, AppliedNo, 0, "create another topic"},
+	{HasMemberRecord, 409, AppliedNo, 0, "decommission the member: forget is for Raft servers that never registered"},
+	{HasAssignments, 409, AppliedNo, 0, "delete the topics that have partitions there"},
 	{LeaseLost, 410, AppliedNo, 0, "stop; expect the message to be delivered again"},
 	{OffsetGone, 410, AppliedNo, 0, "start at log_start"},
 	{PreconditionFailed, 412, AppliedNo, 0, "read the topic again"},

@@ -59,7 +59,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 		return nil, err
 	}
 	c, err := controller.New(controller.Config{
-		NodeID: cfg.Member.NodeID, Raft: m.Raft(), LeaderAddr: m.LeaderAddr,
+		NodeID: cfg.Member.NodeID, Raft: m.Raft(), LeaderAddr: m.LeaderAddr, Quorum: m.Quorum,
 		Log: deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
 	})
 	if err != nil {

@@ -112,6 +112,7 @@ func (c *Controller) Members(context.Context) (*metaapi.MembersResult, error) {
 	view := c.raft.View()
 	out := &metaapi.MembersResult{
 		LeaderID: c.cfg.NodeID, ClusterID: view.ClusterID(), AgesMS: map[string]int64{}, Members: []topic.Member{},
+		DeadMarkingRefused: c.refused.Load(),
 	}
 	for _, m := range view.Members().ByID {
 		out.Members = append(out.Members, *m)

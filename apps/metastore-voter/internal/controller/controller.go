@@ -61,11 +61,13 @@ type Config struct {
 	NodeID     string
 	Raft       *raftnode.Node
 	LeaderAddr func() string // RPC address of the leader in view, or ""
-	Log        *slog.Logger
-	Registry   prometheus.Registerer // nil: no metrics
-	Timing     Timing
-	Mono       func() time.Duration // a clock that never goes back; nil: the process's
-	WallMS     func() int64         // Unix milliseconds, for what people read; nil: the machine's
+	// Quorum asks every Raft server for its own view; it is called on the leader only.
+	Quorum   func(context.Context) *metaapi.QuorumResult
+	Log      *slog.Logger
+	Registry prometheus.Registerer // nil: no metrics
+	Timing   Timing
+	Mono     func() time.Duration // a clock that never goes back; nil: the process's
+	WallMS   func() int64         // Unix milliseconds, for what people read; nil: the machine's
 }
 
 // Controller implements metaapi.Voter. Safe for concurrent use.
