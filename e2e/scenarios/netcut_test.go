@@ -1,0 +1,376 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+)
+
+const (
+	// newLeaderLimit is how long metadata writes may stop when the leader is cut off.
+	newLeaderLimit = 10 * time.Second
+	// storageCut is above the 5 s of a heartbeat and below the 30 s of the dead.
+	storageCut = 8 * time.Second
+	// rpcBlocked is above the 30 s after which a silent member is dead, so that
+	// passes are made in which the leader has heard nobody.
+	rpcBlocked = 40 * time.Second
+	// healLimit is how long a node may take to be one of the cluster again: above
+	// the longest backoff between tries of a connection.
+	healLimit = 30 * time.Second
+)
+
+// TestNetworkCuts cuts nodes of one cluster off from each other, in turn, under a
+// steady load, and lets the ledger judge at the end. Packets vanish: nothing is
+// refused and no connection is closed.
+func TestNetworkCuts(t *testing.T) {
+	t.Parallel()
+	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 2})
+	c := cuts{t: t, n: n, cl: netClient(t, n.URLs()...), ledger: newLedger()}
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	c.ctx = ctx
+	for _, name := range []string{"load", "around", "pinned", "alone"} {
+		if _, err := c.cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4, VisibilityTimeoutMS: 120_000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := load{c.cl, "load", c.ledger}
+	producing, stopProducing := context.WithCancel(ctx)
+	consuming, stopConsuming := context.WithCancel(ctx)
+	var producers, consumers, watch sync.WaitGroup
+	for i := range 2 {
+		producers.Go(func() { w.produce(producing, fmt.Sprintf("p%d", i), 40*time.Millisecond) })
+		consumers.Go(func() { w.consume(consuming, t) })
+	}
+	watch.Go(func() { c.nobodyDies(producing) })
+
+	t.Run("leader", func(t *testing.T) { c.leaderCutOff(t) })
+	t.Run("storage", func(t *testing.T) { c.storageCutOff(t) })
+	t.Run("gateway", func(t *testing.T) { c.gatewayCutOff(t) })
+	t.Run("breaker", func(t *testing.T) { c.leaderHearsNobody(t) })
+
+	stopProducing()
+	producers.Wait()
+	watch.Wait()
+	if err := harness.Until(ctx, time.Minute, func() bool { n, _ := c.ledger.missing(); return n == 0 }); err != nil {
+		n, example := c.ledger.missing()
+		t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
+	}
+	stopConsuming()
+	consumers.Wait()
+	c.ledger.judge(t, func(_, _ time.Time) bool { return false }) // no program died and no lease ran out
+}
+
+// cuts is the cluster, its load and what has been seen.
+type cuts struct {
+	t      *testing.T
+	n      *harness.Net
+	cl     *client.Client
+	ctx    context.Context
+	ledger *ledger
+}
+
+func netClient(t *testing.T, urls ...string) *client.Client {
+	t.Helper()
+	cl, err := client.New(client.Config{URLs: urls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// nobodyDies looks every second, at both gateways, until ctx ends.
+func (c *cuts) nobodyDies(ctx context.Context) {
+	var each []*client.Client
+	for _, u := range c.n.URLs() {
+		each = append(each, netClient(c.t, u))
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, cl := range each {
+			one, cancel := context.WithTimeout(ctx, 5*time.Second)
+			got, err := cl.Members(one)
+			cancel()
+			if err != nil {
+				if ctx.Err() == nil {
+					c.t.Errorf("the members cannot be read: %v", err)
+				}
+				continue
+			}
+			for _, m := range got.Members {
+				if m.Status == "dead" {
+					c.t.Errorf("%s says that %s is dead; no cut was that long", got.AnsweredBy, m.ID)
+					return
+				}
+			}
+		}
+	}
+}
+
+// write changes a topic's settings and tells how long it took until one try, of at
+// most a second each, was acknowledged.
+func (c *cuts) write(t *testing.T, limit time.Duration) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	var last error
+	if err := harness.Until(c.ctx, limit, func() bool {
+		one, cancel := context.WithTimeout(c.ctx, time.Second)
+		defer cancel()
+		_, last = c.cl.UpdateTopic(one, "load", retention(int(time.Since(begin).Milliseconds())), "")
+		return last == nil
+	}); err != nil {
+		t.Fatalf("no metadata write was acknowledged within %s: %v; logs in %s", limit, last, c.n.Dir)
+	}
+	return time.Since(begin)
+}
+
+var leading = regexp.MustCompile(`(?m)^narad_controller_leading 1$`)
+
+// leader waits until exactly one voter says that it leads.
+func (c *cuts) leader(t *testing.T) (id string) {
+	t.Helper()
+	if err := harness.Until(c.ctx, healLimit, func() bool {
+		count := 0
+		for _, v := range c.n.IDs(harness.Voter) {
+			if leading.MatchString(c.n.Metrics(v)) {
+				id = v
+				count++
+			}
+		}
+		return count == 1
+	}); err != nil {
+		t.Fatalf("not one leader within %s; logs in %s", healLimit, c.n.Dir)
+	}
+	return id
+}
+
+// series is one value of a node's metrics; empty when it does not answer.
+func (c *cuts) series(id, name string) string {
+	for line := range strings.Lines(c.n.Metrics(id)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// leaderCutOff: the leader alone on its side. The others elect one, writes go on
+// through the gateways, the old one stops leading and follows after the heal.
+func (c *cuts) leaderCutOff(t *testing.T) {
+	old := c.leader(t)
+	heal := c.n.Cut(old)
+	defer heal()
+	took := c.write(t, newLeaderLimit)
+	for range 20 {
+		c.write(t, newLeaderLimit)
+	}
+	t.Logf("%s was cut off; the first write was acknowledged after %s", old, took)
+	if fresh := c.leader(t); fresh == old { // it waits until the old one leads no more
+		t.Errorf("%s still leads, cut off from all", old)
+	}
+	if c.n.Ready(old) {
+		t.Logf("%s is still ready", old)
+	}
+	heal()
+	begin := time.Now()
+	fresh := c.leader(t)
+	if err := harness.Until(c.ctx, healLimit, func() bool {
+		return c.n.Ready(old) && c.series(old, "narad_raft_has_leader") == "1" && c.series(old, "narad_raft_applied_index") == c.series(c.leader(t), "narad_raft_applied_index")
+	}); err != nil {
+		t.Errorf("%s has not caught up within %s of the heal; %s leads", old, healLimit, fresh)
+	}
+	t.Logf("%s followed again %s after the heal", old, time.Since(begin))
+}
+
+// storageCutOff: what is not pinned flows around the node that is cut off, what is
+// pinned to it waits, and comes after the heal.
+func (c *cuts) storageCutOff(t *testing.T) {
+	const cutOff, records = "storage-2", 30
+	pin := c.ledBy(t, "pinned", cutOff)
+	c.suspects(t, "0", healLimit) // the leader's cut is over
+	heal := c.n.Cut(cutOff)
+	defer heal()
+	begin := time.Now()
+	produceN(c.ctx, t, c.cl, "around", "early", records) // the first of them may be on the way to the silent node: they wait for its answer
+	for i := range records {
+		if _, err := c.cl.Produce(c.ctx, "pinned", client.Message{Payload: fmt.Appendf(nil, "pinned-%d", i), Partition: pin}, client.ProduceOptions{}); err != nil {
+			t.Errorf("produce to a partition that is cut off: %v, want 202", err)
+		}
+	}
+	c.suspects(t, "1", storageCut)
+	suspected := time.Since(begin)
+	produceN(c.ctx, t, c.cl, "around", "late", records)
+	got := map[string]int{}
+	c.drainUntil(t, c.cl, "around", got, func() bool { return count(got, "late") == records })
+	around := time.Since(begin)
+	t.Logf("both gateways suspected %s after %s; what was produced then was consumed %s later, and %d of the %d before", cutOff, suspected, around-suspected, count(got, "early"), records)
+	if rest := storageCut - around; rest > 0 {
+		<-time.After(rest)
+	}
+	if r, err := c.cl.Receive(c.ctx, "pinned", client.ReceiveOptions{Max: 10, Wait: client.NoWait}); len(r.Deliveries) > 0 {
+		t.Errorf("a pinned message came from elsewhere: %+v", r.Deliveries)
+	} else if err != nil {
+		t.Logf("consume of what is pinned to a node that is cut off: %v", err)
+	}
+	heal()
+	begin = time.Now()
+	pinned := map[string]int{}
+	c.drainUntil(t, c.cl, "pinned", pinned, func() bool { return len(pinned) == records })
+	c.drainUntil(t, c.cl, "around", got, func() bool { return len(got) == 2*records })
+	t.Logf("what is pinned, and all else, was consumed %s after the heal", time.Since(begin))
+	checkOnce(t, pinned, "pinned", records)
+	checkOnce(t, got, "early", records)
+	checkOnce(t, got, "late", records)
+}
+
+// suspects waits until gossip tells both gateways that so many nodes are silent.
+func (c *cuts) suspects(t *testing.T, want string, limit time.Duration) {
+	t.Helper()
+	for _, g := range c.n.IDs(harness.Gateway) {
+		if err := harness.Until(c.ctx, limit, func() bool { return c.series(g, "narad_gossip_suspected") == want }); err != nil {
+			t.Errorf("%s suspects %s nodes after %s, want %s", g, c.series(g, "narad_gossip_suspected"), limit, want)
+		}
+	}
+}
+
+// gatewayCutOff: a gateway that reaches nobody accepts, and delivers after the heal.
+func (c *cuts) gatewayCutOff(t *testing.T) {
+	const records = 30
+	heal := c.n.Cut("gateway-2")
+	defer heal()
+	cl := netClient(t, c.n.URL("gateway-2"))
+	// Before it has noticed, and after: every voter and storage node is silent then.
+	produceN(c.ctx, t, cl, "alone", "early", records)
+	<-time.After(4 * time.Second)
+	produceN(c.ctx, t, cl, "alone", "late", records)
+	other := netClient(t, c.n.URL("gateway-1"))
+	if got, err := other.Receive(c.ctx, "alone", client.ReceiveOptions{Max: 10, Wait: client.NoWait}); err != nil || len(got.Deliveries) > 0 {
+		t.Errorf("consume at the other gateway: %d deliveries, %v: the gateway was not cut off", len(got.Deliveries), err)
+	}
+	heal()
+	begin := time.Now()
+	got := map[string]int{}
+	c.drainUntil(t, other, "alone", got, func() bool { return len(got) == 2*records })
+	checkOnce(t, got, "early", records)
+	checkOnce(t, got, "late", records)
+	t.Logf("what the gateway had accepted was consumed %s after the heal", time.Since(begin))
+}
+
+// leaderHearsNobody: heartbeats cannot reach the leader's RPC port, for longer than
+// a member may be silent, while Raft goes on. It marks nobody dead and keeps the lead.
+func (c *cuts) leaderHearsNobody(t *testing.T) {
+	leader := c.leader(t)
+	heal := c.n.CutPort(leader, harness.NetRPCPort)
+	defer heal()
+	end := time.After(rpcBlocked)
+	accepted := c.accepted()
+	refusing := false
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for blocked := true; blocked; {
+		select {
+		case <-tick.C:
+			refusing = refusing || c.series(leader, "narad_dead_marking_refused") == "1"
+		case <-end:
+			blocked = false
+		}
+	}
+	if got := c.leader(t); got != leader {
+		t.Errorf("%s leads instead of %s: a blocked RPC port moves no lead", got, leader)
+	}
+	if !refusing {
+		t.Error("the leader never refused to mark members dead: this shows nothing")
+	}
+	if more := c.accepted() - accepted; more < 100 {
+		t.Errorf("%d messages were accepted meanwhile", more)
+	}
+	if n, example := c.ledger.missing(); n > 200 {
+		t.Errorf("%d accepted messages wait, e.g. %q: records do not pass the leader", n, example)
+	}
+	heal()
+	t.Logf("a metadata write was acknowledged %s after the heal", c.write(t, healLimit))
+	if err := harness.Until(c.ctx, healLimit, func() bool { return c.series(leader, "narad_dead_marking_refused") == "0" }); err != nil {
+		t.Errorf("%s still refuses %s after the heal", leader, healLimit)
+	}
+}
+
+func (c *cuts) accepted() int {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	return len(c.ledger.accepted)
+}
+
+// ledBy finds a partition of a topic that a node leads.
+func (c *cuts) ledBy(t *testing.T, topic, node string) *uint32 {
+	t.Helper()
+	got, err := c.cl.Topic(c.ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range got.PartitionDetails {
+		if p.Leader != nil && *p.Leader == node {
+			return client.Pin(p.Index)
+		}
+	}
+	t.Fatalf("%s leads no partition of %s: %+v", node, topic, got.PartitionDetails)
+	return nil
+}
+
+// drainUntil receives and acks into got until enough says so, repeating what fails or
+// is empty: what was accepted comes, one day.
+func (c *cuts) drainUntil(t *testing.T, cl *client.Client, topic string, got map[string]int, enough func() bool) {
+	t.Helper()
+	if err := harness.Until(c.ctx, healLimit, func() bool {
+		if enough() {
+			return true
+		}
+		r, err := cl.Receive(c.ctx, topic, client.ReceiveOptions{Max: 100, Wait: time.Second})
+		if err != nil {
+			return false
+		}
+		for _, d := range r.Deliveries {
+			got[string(d.Payload)]++
+			if err := cl.Ack(c.ctx, topic, d.ReceiptHandle); err != nil {
+				t.Errorf("ack: %v", err)
+			}
+		}
+		return enough()
+	}); err != nil {
+		t.Fatalf("%d different messages of %s came within %s; logs in %s", len(got), topic, healLimit, c.n.Dir)
+	}
+}
+
+// count tells how many different messages with a prefix came.
+func count(got map[string]int, prefix string) (n int) {
+	for s := range got {
+		if strings.HasPrefix(s, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+func checkOnce(t *testing.T, got map[string]int, prefix string, n int) {
+	t.Helper()
+	for i := range n {
+		if s := fmt.Sprintf("%s-%d", prefix, i); got[s] != 1 {
+			t.Errorf("%s came %d times", s, got[s])
+		}
+	}
+}
