@@ -23,6 +23,9 @@ func (m *Member) Ready() []ops.Reason {
 		add(ops.ReasonApplyStopped, "the metastore replica has stopped; the log has the reason")
 		return out
 	}
+	if m.raft.DiskFull() {
+		add(ops.ReasonDiskFull, "the metastore replica waits for room on the disk")
+	}
 	leader, _ := m.raft.Leader()
 	age, heard := m.raft.LeaderContact()
 	switch {

@@ -17,6 +17,7 @@ import (
 type fsm struct {
 	state   *state
 	replica *replica
+	room    *room
 	fail    func(error) // stops the node; the first error stays
 	stopped atomic.Bool // an entry could not be applied: nothing is applied after it
 
@@ -37,8 +38,8 @@ var (
 	_ raft.FSMSnapshot = (*stateSnapshot)(nil)
 )
 
-func newFSM(s *state, r *replica, applied uint64, fail func(error)) *fsm {
-	f := &fsm{state: s, replica: r, fail: fail, progress: make(chan struct{})}
+func newFSM(s *state, r *replica, space *room, applied uint64, fail func(error)) *fsm {
+	f := &fsm{state: s, replica: r, room: space, fail: fail, progress: make(chan struct{})}
 	f.covered.Store(applied)
 	return f
 }
@@ -46,7 +47,8 @@ func newFSM(s *state, r *replica, applied uint64, fail func(error)) *fsm {
 // Apply implements raft.FSM.
 func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM: one transaction for all of it. An
+// ApplyBatch implements raft.BatchingFSM: one transaction for all of it, which
+// waits while the disk is full. An
 // answer is a *metastate.Result, or an error when applying has stopped.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	if f.beforeApply != nil {
@@ -56,7 +58,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	var staged *changes
 	err := error(ErrApplyStopped)
 	if !f.stopped.Load() {
-		err = f.state.update(func(tx stateTx) error {
+		err = f.update(func(tx stateTx) error {
 			var effects metastate.Effects
 			if err := applyLogs(tx, logs, out, &effects); err != nil {
 				return err
@@ -67,7 +69,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		})
 	}
 	if err != nil {
-		f.stop(err)
+		if !f.stopped.Load() {
+			f.stop(err)
+		}
 		for i := range out {
 			out[i] = fmt.Errorf("%w: %w", ErrApplyStopped, err)
 		}
@@ -102,9 +106,12 @@ func applyLogs(tx stateTx, logs []*raft.Log, out []any, effects *metastate.Effec
 	return tx.setApplied(max(have, logs[len(logs)-1].Index))
 }
 
-// stop ends applying for good and reports why.
+// stop ends applying for good and reports why, unless it is an ordered stop.
 func (f *fsm) stop(err error) {
 	f.stopped.Store(true)
+	if errors.Is(err, ErrClosed) {
+		return
+	}
 	f.fail(fmt.Errorf("%w: %w", ErrApplyStopped, err))
 }
 

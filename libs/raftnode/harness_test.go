@@ -143,13 +143,21 @@ func bootstrapped(t *testing.T, h *host) *host {
 // trio starts three voters and waits for a leader.
 func trio(t *testing.T, tune ...func(*Timing)) []*host {
 	t.Helper()
+	return trioWith(t, func(h *host) {
+		for _, f := range tune {
+			h.tune = f
+		}
+	})
+}
+
+// trioWith is trio with each host prepared before it starts.
+func trioWith(t *testing.T, prepare func(*host)) []*host {
+	t.Helper()
 	var hosts []*host
 	var servers []Server
 	for i := range 3 {
 		h := newHost(t, fmt.Sprintf("v%d", i+1), true)
-		for _, f := range tune {
-			h.tune = f
-		}
+		prepare(h)
 		h.start()
 		hosts = append(hosts, h)
 		servers = append(servers, Server{ID: h.id, Addr: h.addr, Voter: true})

@@ -18,24 +18,30 @@ import (
 //	4 bytes little-endian: CRC-32C of index (8, big-endian), term (8, big-endian), type (1), data
 //
 // It is added when an entry is stored and taken away, checked, when it is read;
-// it never travels. A failed write ends the node: what a failing disk holds
-// cannot be known, and a leader with one wins elections again and again.
+// it never travels. A failed write ends the node, unless it only found no room
+// (room.go): what a failing disk holds cannot be known, and a leader with one wins
+// elections again and again.
 type logStore struct {
 	*raftboltdb.BoltStore
+	room *room
 	fail func(error)                   // stops the node; must be safe to call at any time
 	noop atomic.Pointer[termBeginning] // the newest no-op of any leader in the log
 	busy atomic.Pointer[time.Time]     // when the write that is under way began; nil: none is
+	cut  atomic.Bool                   // the newest entries were deleted, and nothing was stored since
+
+	leading func() bool  // whether Raft leads; asked by its own goroutine
+	fault   func() error // tests let writes fail with it; nil otherwise
 }
 
 // termBeginning is a leader's first entry.
 type termBeginning struct{ index, term uint64 }
 
-func openLogStore(path string, fail func(error)) (*logStore, error) {
+func openLogStore(path string, r *room, fail func(error)) (*logStore, error) {
 	bolt, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(0)})
 	if err != nil {
 		return nil, fmt.Errorf("open raft log %s: %w", path, err)
 	}
-	return &logStore{BoltStore: bolt, fail: fail}, nil
+	return &logStore{BoltStore: bolt, room: r, fail: fail, leading: func() bool { return true }}, nil
 }
 
 // GetLog implements raft.LogStore.
@@ -69,15 +75,33 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	began := time.Now()
 	s.busy.Store(&began)
 	defer s.busy.Store(nil)
-	if err := s.BoltStore.StoreLogs(list); err != nil {
+	err := s.faulty()
+	if err == nil {
+		err = s.BoltStore.StoreLogs(list)
+	}
+	if err != nil {
 		err = fmt.Errorf("store raft log from %d: %w", logs[0].Index, err)
-		s.fail(err)
+		if s.harmless(err, logs) {
+			s.room.refused.Store(true)
+		} else {
+			s.fail(err)
+		}
 		return err
 	}
+	s.room.refused.Store(false)
+	s.cut.Store(false)
 	for _, l := range logs {
 		s.noteNoop(l)
 	}
 	return nil
+}
+
+// faulty is the error that a test wants a write to have.
+func (s *logStore) faulty() error {
+	if s.fault == nil {
+		return nil
+	}
+	return s.fault()
 }
 
 func (s *logStore) noteNoop(l *raft.Log) {

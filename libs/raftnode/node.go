@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -24,6 +25,7 @@ type Node struct {
 	raft    *raft.Raft
 	calls   calls // to Raft, that it has not answered yet
 	lead    *leadership
+	room    *room
 
 	unspread atomic.Bool // a change was committed that followers may not have been told of
 
@@ -49,6 +51,9 @@ func Open(cfg Config) (*Node, error) { return open(cfg, hooks{}) }
 type hooks struct {
 	beforeApply func(first uint64) // before the batch that begins at this index is applied
 	beforeRPC   func(raft.RPC)     // before Raft gets an RPC that is no heartbeat
+	logFault    func() error       // what a write of the log answers
+	stateFault  func() error       // what a write of the state answers
+	roomPause   time.Duration      // 0: roomPause
 }
 
 func open(cfg Config, h hooks) (*Node, error) {
@@ -59,15 +64,18 @@ func open(cfg Config, h hooks) (*Node, error) {
 		cfg: cfg, lead: newLeadership(), calls: calls{empty: make(chan struct{})},
 		failed: make(chan struct{}), closed: make(chan struct{}),
 	}
-	s, err := openStores(&n.cfg, n.fail)
+	pick(&h.roomPause, roomPause)
+	n.room = &room{closing: n.closed, pause: h.roomPause}
+	s, err := openStores(&n.cfg, n.room, n.fail)
 	if err != nil {
 		return nil, err
 	}
 	n.stores, n.logs = s, s.logs
+	s.logs.fault, s.state.fault = h.logFault, h.stateFault
 	if n.replica, err = newReplica(cfg.NodeID, cfg.BootNonce, s.state); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	n.fsm = newFSM(s.state, n.replica, s.applied, n.fail)
+	n.fsm = newFSM(s.state, n.replica, n.room, s.applied, n.fail)
 	n.fsm.beforeApply = h.beforeApply
 	n.fsm.configuration.Store(s.configuration)
 	stream, err := listenStream(cfg.Bind, cfg.Advertise, cfg.Plane)
@@ -92,6 +100,10 @@ func (n *Node) startRaft() error {
 	n.trans.gated.Store(n.stores.gated)
 	n.trans.beat = n.cfg.Timing.Heartbeat
 	n.trans.stalled = func() bool { return n.logs.stalledFor() >= stallHandOff }
+	n.logs.leading = func() bool {
+		r := n.trans.running.Load()
+		return r == nil || r.State() == raft.Leader
+	}
 	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {
 		cancel()
@@ -102,6 +114,7 @@ func (n *Node) startRaft() error {
 	n.tasks.Go(func() { n.watchLatch(ctx) })
 	if n.cfg.Voter {
 		n.tasks.Go(func() { n.watchStall(ctx) })
+		n.tasks.Go(func() { n.watchRoom(ctx) })
 	}
 	return nil
 }

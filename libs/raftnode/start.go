@@ -35,7 +35,7 @@ type stores struct {
 //   - else the state stands, and entries at or below its index are skipped;
 //   - the log must go on where Raft will start, entry by entry, each with its
 //     checksum, and reach what the state has applied. Else the node does not start.
-func openStores(cfg *Config, fail func(error)) (_ *stores, err error) {
+func openStores(cfg *Config, r *room, fail func(error)) (_ *stores, err error) {
 	if err := os.MkdirAll(cfg.Dir, vfs.DirMode); err != nil {
 		return nil, fmt.Errorf("open raft directory: %w", err)
 	}
@@ -45,7 +45,7 @@ func openStores(cfg *Config, fail func(error)) (_ *stores, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.logs, err = openLogStore(filepath.Join(cfg.Dir, logFile), fail); err != nil {
+	if s.logs, err = openLogStore(filepath.Join(cfg.Dir, logFile), r, fail); err != nil {
 		return nil, err
 	}
 	if s.state, err = openState(filepath.Join(cfg.Dir, stateFile)); err != nil {

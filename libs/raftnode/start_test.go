@@ -292,7 +292,7 @@ func putState(t *testing.T, h *host, state []byte) {
 
 func TestAFailedLogWriteStopsTheNode(t *testing.T) {
 	var cause error
-	s, err := openLogStore(filepath.Join(t.TempDir(), logFile), func(err error) { cause = err })
+	s, err := openLogStore(filepath.Join(t.TempDir(), logFile), &room{}, func(err error) { cause = err })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ const (
 type state struct {
 	path    string
 	db      atomic.Pointer[bbolt.DB]
+	fault   func() error   // tests let updates fail with it; nil otherwise
 	leaving sync.WaitGroup // of files that a restore replaced and readers still hold
 }
 
@@ -64,6 +66,10 @@ func openStateFile(path string) (*bbolt.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open metastore state %s: %w", path, err)
 	}
+	// What is prepared needs no write, and so no room on a full disk.
+	if db.View(checkState) == nil {
+		return db, nil
+	}
 	if err := db.Update(prepareState); err != nil {
 		return nil, errors.Join(fmt.Errorf("open metastore state %s: %w", path, err), db.Close())
 	}
@@ -87,6 +93,28 @@ func prepareState(tx *bbolt.Tx) error {
 			return err
 		}
 	}
+	return checkRelease(tx)
+}
+
+// checkState tells whether a file has everything that prepareState makes.
+func checkState(tx *bbolt.Tx) error {
+	node := tx.Bucket([]byte(bucketNode))
+	if node == nil || !bytes.Equal(node.Get([]byte(keyFormat)), []byte{stateFormat}) {
+		return errUnprepared
+	}
+	for _, b := range metastate.Buckets() {
+		if tx.Bucket([]byte(b)) == nil {
+			return errUnprepared
+		}
+	}
+	return checkRelease(tx)
+}
+
+// errUnprepared: the file lacks something, or has what prepareState has to judge.
+var errUnprepared = errors.New("the state file is not prepared")
+
+// checkRelease refuses what a newer release wrote.
+func checkRelease(tx *bbolt.Tx) error {
 	newest, err := metastate.NewestApplied(stateTx{tx})
 	if err == nil && newest > metastate.NewestType() {
 		err = fmt.Errorf("%w: it has entries of type %d, this release applies up to %d", ErrDamagedState, newest, metastate.NewestType())
@@ -109,7 +137,12 @@ func (s *state) read(fn func(stateTx) error) error {
 
 // update runs fn in one durable transaction.
 func (s *state) update(fn func(stateTx) error) error {
-	return s.db.Load().Update(func(tx *bbolt.Tx) error { return fn(stateTx{tx}) })
+	return s.db.Load().Update(func(tx *bbolt.Tx) error {
+		if err := fn(stateTx{tx}); err != nil || s.fault == nil {
+			return err
+		}
+		return s.fault()
+	})
 }
 
 func (s *state) applied() (index uint64, err error) {
