@@ -111,6 +111,7 @@ func drive(name string, length time.Duration, workers []step) result {
 	var messages, failures atomic.Int64
 	var first atomic.Pointer[string]
 	times := make([][]time.Duration, len(workers))
+	last := make([]time.Time, len(workers)) // when each moved something last
 	begin := time.Now()
 	end := begin.Add(length)
 	var wg sync.WaitGroup
@@ -136,14 +137,20 @@ func drive(name string, length time.Duration, workers []step) result {
 				}
 				messages.Add(int64(n))
 				if n > 0 {
+					last[i] = time.Now()
 					times[i] = append(times[i], took)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	r := result{Name: name, Messages: messages.Load(), Seconds: time.Since(begin).Seconds(), Errors: failures.Load()}
-	r.PerSecond = float64(r.Messages) / r.Seconds
+	// A backlog that is drained early ends with a wait for nothing: not counted.
+	over := slices.MaxFunc(last, time.Time.Compare)
+	r := result{Name: name, Messages: messages.Load(), Errors: failures.Load()}
+	if r.Messages > 0 {
+		r.Seconds = over.Sub(begin).Seconds()
+		r.PerSecond = float64(r.Messages) / r.Seconds
+	}
 	if text := first.Load(); text != nil {
 		r.FirstError = *text
 	}
