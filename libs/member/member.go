@@ -289,6 +289,14 @@ func (m *Member) LeaderAddr() string {
 	return ""
 }
 
+// LeaderLost is since when this node has seen no leader; zero while it sees one.
+func (m *Member) LeaderLost() time.Time {
+	if at := m.lostAt.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // voterAddrs is whom to ask for the leader: the configured peers, then the
 // voters of record.
 func (m *Member) voterAddrs() []string {

@@ -5,28 +5,36 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
-	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// clusterLeader is the part of metaapi.Voter that the cluster reads need.
+// clusterLeader is the part of metaapi.Voter that the cluster routes need.
 type clusterLeader interface {
 	Members(ctx context.Context) (*metaapi.MembersResult, error)
 	Quorum(ctx context.Context) (*metaapi.QuorumResult, error)
+	Forget(ctx context.Context, req *metaapi.ForgetRequest) (*metaapi.ChangeResult, error)
 }
 
-// leaderFirst is how long a cluster read waits for the leader before it answers
-// without it.
-const leaderFirst = 1500 * time.Millisecond
+const (
+	// leaderFirst is how long a cluster read waits for the leader before it answers
+	// without it.
+	leaderFirst = 1500 * time.Millisecond
+	// leaderAsks is the same for the quorum, where the leader itself may wait 2 s
+	// for servers that do not answer.
+	leaderAsks = 2500 * time.Millisecond
+)
 
 // cluster implements api.Cluster.
 type cluster struct {
-	self   string
-	view   metastate.View
-	leader clusterLeader
-	raft   *raftnode.Node
+	view    metastate.View
+	leader  clusterLeader
+	records func() ([]topic.Member, error)                  // of the replica, with their last stamps
+	servers func(ctx context.Context) *metaapi.QuorumResult // asks every Raft server from here
+	own     func() diagnosis.Own                            // this gateway
+	applied func(ctx context.Context, index uint64) error   // here
 }
 
 var _ api.Cluster = (*cluster)(nil)
@@ -34,12 +42,12 @@ var _ api.Cluster = (*cluster)(nil)
 // Members implements api.Cluster: it works without a leader.
 func (c *cluster) Members(ctx context.Context) (*api.MembersView, error) {
 	out := &api.MembersView{
-		ClusterID: c.view.ClusterID(), AsOf: time.Now(), Stale: true,
+		ClusterID: c.view.ClusterID(), AsOf: time.Now(), Stale: true, Members: c.members(),
 		LedBy: map[string]int{}, ReplicasOn: map[string]int{},
 	}
-	for id, m := range c.view.Members().ByID {
-		out.Members = append(out.Members, *m)
-		if m.Role != topic.RoleStorage {
+	for i := range out.Members {
+		id := out.Members[i].ID
+		if out.Members[i].Role != topic.RoleStorage {
 			continue
 		}
 		list, err := c.view.AssignmentsOf(id)
@@ -61,44 +69,74 @@ func (c *cluster) Members(ctx context.Context) (*api.MembersView, error) {
 	return out, nil
 }
 
-// Quorum implements api.Cluster.
+// members are the records with what the last heartbeats carried; the table in
+// memory, which heartbeats do not change, is second best.
+func (c *cluster) members() []topic.Member {
+	list, err := c.records()
+	if err == nil {
+		return list
+	}
+	list = nil
+	for _, m := range c.view.Members().ByID {
+		list = append(list, *m)
+	}
+	return list
+}
+
+// Quorum implements api.Cluster: with no leader to ask, every server is.
 func (c *cluster) Quorum(ctx context.Context) (*metaapi.QuorumResult, error) {
-	ask, cancel := context.WithTimeout(ctx, leaderFirst)
+	ask, cancel := context.WithTimeout(ctx, leaderAsks)
 	defer cancel()
 	if res, err := c.leader.Quorum(ask); err == nil {
 		return res, nil
 	}
-	return c.ownView(ctx), nil
+	return c.servers(ctx), nil
 }
 
-// ownView is what this gateway knows without asking anybody: the servers, and of
-// itself how far it is.
-func (c *cluster) ownView(context.Context) *metaapi.QuorumResult {
-	out := &metaapi.QuorumResult{AnsweredBy: c.self}
-	if id, _ := c.raft.Leader(); id != "" {
-		out.LeaderID = &id
+// Forget implements api.Cluster.
+func (c *cluster) Forget(ctx context.Context, id string) error {
+	res, err := c.leader.Forget(ctx, &metaapi.ForgetRequest{NodeID: id})
+	if err != nil {
+		return err
 	}
-	members := c.view.Members().ByID
-	voters := 0
-	for _, srv := range c.raft.Configuration().Servers {
-		row := metaapi.QuorumServer{ID: srv.ID, Suffrage: "non_voter", State: "unknown"}
-		if srv.Voter {
-			row.Suffrage = "voter"
-			voters++
-		}
-		if m := members[srv.ID]; m != nil {
-			row.Role, row.Member, row.Release = string(m.Role), true, m.Release
-		}
-		if srv.ID == c.self {
-			applied := c.raft.Applied() + 1
-			row.Reachable, row.State, row.Applied = true, "follower", &applied
-			if age, ok := c.raft.LeaderContact(); ok {
-				ms := age.Milliseconds()
-				row.LastContactMS = &ms
-			}
-		}
-		out.Servers = append(out.Servers, row)
+	wait, cancel := context.WithTimeout(ctx, ownReplica)
+	defer cancel()
+	_ = c.applied(wait, res.Index) // it is done, whatever this replica shows
+	return nil
+}
+
+// Status implements api.Cluster.
+func (c *cluster) Status(ctx context.Context) (*diagnosis.Report, error) {
+	refused := make(chan bool, 1)
+	go func() {
+		ask, cancel := context.WithTimeout(ctx, leaderFirst)
+		defer cancel()
+		res, err := c.leader.Members(ask)
+		refused <- err == nil && res.DeadMarkingRefused
+	}()
+	s := &diagnosis.Scene{Own: c.own(), Members: c.members()}
+	s.Assignments, s.Known = c.assignments(s.Members)
+	var err error
+	if s.Quorum, err = c.Quorum(ctx); err != nil {
+		return nil, err
 	}
-	out.Majority = voters/2 + 1
-	return out
+	s.Refused = <-refused
+	s.Now = time.Now()
+	return diagnosis.Look(s), nil
+}
+
+// assignments collects the partitions of all storage nodes of record; false when
+// this replica does not know them yet.
+func (c *cluster) assignments(members []topic.Member) (all []topic.Assignment, known bool) {
+	for i := range members {
+		if members[i].Role != topic.RoleStorage {
+			continue
+		}
+		list, err := c.view.AssignmentsOf(members[i].ID)
+		if err != nil {
+			return nil, false
+		}
+		all = append(all, list...)
+	}
+	return all, c.view.Latched()
 }

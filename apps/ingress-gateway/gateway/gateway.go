@@ -30,10 +30,12 @@ import (
 	"github.com/narad-mq/narad/libs/dispatchq"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/seglog"
 	"github.com/narad-mq/narad/libs/tlsconf"
+	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 	"github.com/narad-mq/narad/libs/wal"
 )
@@ -189,7 +191,7 @@ func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	var err error
 	g.api, err = api.New(g.cfg.API, api.Deps{
 		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied), Producer: g.producer, Consumer: g.router,
-		Cluster: &cluster{self: g.cfg.Member.NodeID, view: g.member.View(), leader: g.member.Leader(), raft: g.member.Raft()}, ClusterID: g.member.ClusterID,
+		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
 		Logger: g.log, Registry: registry,
 	})
 	if err != nil {
@@ -202,6 +204,20 @@ func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	}
 	g.listener = g.tls.Listen(ln)
 	return nil
+}
+
+func (g *Gateway) cluster() *cluster {
+	m := g.member
+	return &cluster{
+		view: m.View(), leader: m.Leader(), servers: m.Quorum, own: g.own, applied: m.Raft().WaitApplied,
+		records: func() (list []topic.Member, err error) {
+			err = m.Raft().Read(func(r metastate.Reader) (err error) {
+				list, err = metastate.AllMembers(r)
+				return err
+			})
+			return list, err
+		},
+	}
 }
 
 func (g *Gateway) onDamage(d seglog.Damage) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/problem"
 )
@@ -32,6 +33,17 @@ func (g *Gateway) acceptReasons() []ops.Reason {
 	}
 	if r, ok := g.cannotAccept(); ok {
 		out = append(out, r)
+	}
+	return out
+}
+
+// own is what a look at the cluster shows of this gateway. A gateway without a log
+// refuses on purpose.
+func (g *Gateway) own() diagnosis.Own {
+	out := diagnosis.Own{ID: g.cfg.Member.NodeID, LeaderLost: g.member.LeaderLost(), OldestAcceptMS: g.producer.Oldest()}
+	out.Backlog, _ = g.producer.Load()
+	if reasons := g.acceptReasons(); len(reasons) > 0 && !g.cfg.NoWAL {
+		out.Refuses = reasons[0].Detail
 	}
 	return out
 }

@@ -174,6 +174,10 @@ func (p *Producer) Load() (backlog int64, diskUsedPercent int) {
 	return p.stats.Load().Backlog, int(p.used.Load())
 }
 
+// Oldest is when the oldest record that is not dispatched was accepted, in Unix
+// milliseconds; 0: there is none.
+func (p *Producer) Oldest() int64 { return p.stats.Load().OldestAcceptMS }
+
 // refusal is why nothing is accepted now; nil when something may be.
 func (p *Producer) refusal() error {
 	switch {

@@ -70,6 +70,14 @@ func TestGoldenAnswers(t *testing.T) {
 	tt.want(tt.do("DELETE /v1/topics/orders", "", "If-Match", `"3f9a17c4e2b08d51-1"`), 204, "")
 }
 
+func TestStatusAndForget(t *testing.T) {
+	tt := newTester(t)
+	tt.want(tt.do("GET /v1/cluster/status", ""), 200, `{"status":"degraded","as_of":"2026-11-29T20:04:05.123Z","problems":[`+
+		`{"code":"member_dead","severity":"page","subject":"storage-1","since":"2026-11-29T20:04:05.123Z","detail":"silent","do":"start it"},`+
+		`{"code":"quorum_at_risk","severity":"page","subject":"metastore","since":null,"detail":"one more","do":"start one"}]}`)
+	tt.want(tt.do("POST /v1/cluster/members/gh%6fst/forget", ""), 204, "")
+}
+
 func TestMembers(t *testing.T) {
 	tt := newTester(t)
 	tt.broker.SetMembers(api.MembersView{

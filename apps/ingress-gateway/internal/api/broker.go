@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/record"
@@ -94,8 +95,13 @@ type PartitionRow struct {
 type Cluster interface {
 	// Members is from the local replica, with the leader's heartbeat ages where it could be asked.
 	Members(ctx context.Context) (*MembersView, error)
-	// Quorum asks the leader; with none, it answers what this gateway sees.
+	// Quorum asks the leader; with none, every Raft server. At most 5 s.
 	Quorum(ctx context.Context) (*metaapi.QuorumResult, error)
+	// Forget removes a Raft server that is no member. Refusals: member_not_found,
+	// has_member_record, has_assignments, not_ready, no_metastore_leader, outcome_unknown.
+	Forget(ctx context.Context, id string) error
+	// Status looks at everything; it works without a leader. At most 5 s.
+	Status(ctx context.Context) (*diagnosis.Report, error)
 }
 
 // MembersView is the member table with what only the leader measures.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
@@ -50,25 +51,92 @@ func (c *call) members() (*MembersView, error) {
 
 // getMember: GET /v1/cluster/members/{id}.
 func (c *call) getMember() error {
-	id := c.params[0]
-	if bytes.IndexByte(id, '%') >= 0 {
-		var ok bool
-		if id, ok = appendUnescaped(nil, id, false); !ok {
-			return problem.New(problem.MemberNotFound, "no such member")
-		}
+	id, err := c.memberID()
+	if err != nil {
+		return err
 	}
 	view, err := c.members()
 	if err != nil {
 		return err
 	}
 	for i := range view.Members {
-		if m := &view.Members[i]; m.ID == string(id) {
+		if m := &view.Members[i]; m.ID == id {
 			c.json(200)
 			c.out = append(appendMember(c.out, view, m), `,"decommission":null}`...)
 			return nil
 		}
 	}
 	return problem.New(problem.MemberNotFound, "no such member")
+}
+
+// memberID is the path's first parameter.
+func (c *call) memberID() (string, error) {
+	id := c.params[0]
+	if bytes.IndexByte(id, '%') >= 0 {
+		var ok bool
+		if id, ok = appendUnescaped(nil, id, false); !ok {
+			return "", problem.New(problem.MemberNotFound, "no such member")
+		}
+	}
+	return string(id), nil
+}
+
+// forgetMember: POST /v1/cluster/members/{id}/forget.
+func (c *call) forgetMember() error {
+	id, err := c.memberID()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := c.within(metadataBudget)
+	defer cancel()
+	if err := c.api.deps.Cluster.Forget(ctx, id); err != nil {
+		return err
+	}
+	c.resp.Status = 204
+	return nil
+}
+
+// status: GET /v1/cluster/status.
+func (c *call) status() error {
+	ctx, cancel := c.within(quorumBudget)
+	defer cancel()
+	report, err := c.api.deps.Cluster.Status(ctx)
+	if err != nil {
+		return err
+	}
+	c.json(200)
+	c.out = append(c.out, `{"status":`...)
+	c.out = appendString(c.out, report.Status)
+	c.out = append(c.out, `,"as_of":`...)
+	c.out = appendTime(c.out, report.AsOf.UnixMilli())
+	c.out = append(c.out, `,"problems":[`...)
+	for i := range report.Problems {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = appendProblemRow(c.out, &report.Problems[i])
+	}
+	c.out = append(c.out, `]}`...)
+	return nil
+}
+
+func appendProblemRow(dst []byte, p *diagnosis.Problem) []byte {
+	dst = append(dst, `{"code":`...)
+	dst = appendString(dst, p.Code)
+	dst = append(dst, `,"severity":`...)
+	dst = appendString(dst, p.Severity)
+	dst = append(dst, `,"subject":`...)
+	dst = appendString(dst, p.Subject)
+	dst = append(dst, `,"since":`...)
+	if p.Since.IsZero() {
+		dst = append(dst, "null"...)
+	} else {
+		dst = appendTime(dst, p.Since.UnixMilli())
+	}
+	dst = append(dst, `,"detail":`...)
+	dst = appendString(dst, p.Detail)
+	dst = append(dst, `,"do":`...)
+	return append(appendString(dst, p.Do), '}')
 }
 
 // appendMember appends a row without its closing brace. Every initial voter is a
@@ -112,7 +180,7 @@ func appendMember(dst []byte, view *MembersView, m *topic.Member) []byte {
 
 // quorum: GET /v1/cluster/quorum.
 func (c *call) quorum() error {
-	ctx, cancel := c.within(detailsBudget)
+	ctx, cancel := c.within(quorumBudget)
 	defer cancel()
 	res, err := c.api.deps.Cluster.Quorum(ctx)
 	if err != nil {

@@ -65,6 +65,7 @@ const (
 	metadataBudget = 10 * time.Second
 	detailsBudget  = 3 * time.Second // the broker itself stops at 2 s; this is the backstop
 	readBudget     = 10 * time.Second
+	quorumBudget   = 6 * time.Second // the leader gets 2.5 s, then the servers 2 s; backstop
 
 	// pooledBytes is the largest buffer kept for reuse: above it, memory that one
 	// large request needed would stay for ever.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -394,6 +395,30 @@ func (b *Broker) Members(context.Context) (*api.MembersView, error) {
 		v.AsOf = time.UnixMilli(CommitMS)
 	}
 	return &v, b.fail["Members"]
+}
+
+// Forget implements api.Cluster: "ghost" may go.
+func (b *Broker) Forget(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch id {
+	case "ghost":
+		return b.fail["Forget"]
+	case "storage-1":
+		return problem.New(problem.HasMemberRecord, "a member")
+	}
+	return problem.New(problem.MemberNotFound, "none")
+}
+
+// Status implements api.Cluster.
+func (b *Broker) Status(context.Context) (*diagnosis.Report, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := time.UnixMilli(CommitMS)
+	return &diagnosis.Report{Status: diagnosis.Degraded, AsOf: at, Problems: []diagnosis.Problem{
+		{Code: diagnosis.MemberDead, Severity: diagnosis.Page, Subject: "storage-1", Since: at, Detail: "silent", Do: "start it"},
+		{Code: diagnosis.QuorumAtRisk, Severity: diagnosis.Page, Subject: "metastore", Detail: "one more", Do: "start one"},
+	}}, b.fail["Status"]
 }
 
 // Quorum implements api.Cluster.

@@ -1,0 +1,160 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// partitions finds those that nobody serves.
+func (l *look) partitions() {
+	if !l.Known {
+		l.add(Ticket, PartitionsUnknown, l.Own.ID, time.Time{},
+			"this gateway's replica has not caught up since its start, so no partition was judged", "ask another gateway, or look again when /readyz of this one is 200")
+		return
+	}
+	list := slices.Clone(l.Assignments)
+	slices.SortFunc(list, func(a, b topic.Assignment) int {
+		if c := strings.Compare(a.Topic, b.Topic); c != 0 {
+			return c
+		}
+		return int(a.Partition) - int(b.Partition)
+	})
+	list = slices.CompactFunc(list, func(a, b topic.Assignment) bool { return a.Ref == b.Ref })
+	for i := range list {
+		a := &list[i]
+		l.total++
+		if a.Leader != "" {
+			l.led[a.Leader]++
+		}
+		detail, do := l.orphaned(a)
+		if detail == "" {
+			continue
+		}
+		if l.orphans++; l.orphans <= MaxPartitions {
+			l.add(Page, PartitionNoLeader, fmt.Sprintf("%s/%d", a.Topic, a.Partition), l.heard(a.Leader), detail, do)
+		}
+	}
+	if more := l.orphans - MaxPartitions; more > 0 {
+		l.add(Page, PartitionNoLeader, fmt.Sprintf("%d more", more), time.Time{},
+			fmt.Sprintf("%d partitions have no leader, the first %d are named", l.orphans, MaxPartitions), "bring the dead storage nodes back on their own disks")
+	}
+}
+
+// orphaned says why nobody serves a partition and what helps; "": somebody does.
+func (l *look) orphaned(a *topic.Assignment) (detail, do string) {
+	const back = "bring it back on its own disk; new messages without a pinned partition go elsewhere meanwhile"
+	leader := l.members[a.Leader]
+	switch {
+	case a.Leader == "":
+		return "no replica was elected", "bring a storage node with a replica back on its own disk"
+	case leader == nil:
+		return fmt.Sprintf("its leader %s is no member any more", a.Leader), back
+	case leader.Status == topic.StatusDead:
+		return fmt.Sprintf("its leader %s is dead", a.Leader), back
+	}
+	if r, ok := a.ReplicaOn(a.Leader); ok && r.DiskID != leader.DiskID {
+		return fmt.Sprintf("%s runs on another disk than the one that holds it", a.Leader), "give it its old disk back: what was not consumed is there"
+	}
+	return "", ""
+}
+
+// metastore judges the voters.
+func (l *look) metastore() {
+	voters, silent := 0, []string(nil)
+	for i := range l.Quorum.Servers {
+		s := &l.Quorum.Servers[i]
+		if s.Suffrage != "voter" {
+			continue
+		}
+		voters++
+		if s.Reachable {
+			continue
+		}
+		silent = append(silent, s.ID)
+		l.down[s.ID] = true
+		do := "start it on its own disk, or find what is between it and the others"
+		if !s.Member {
+			do = fmt.Sprintf("start it; or, if it shall never come, `narad cluster forget %s`", s.ID)
+		}
+		l.add(Ticket, VoterUnreachable, s.ID, l.heard(s.ID), "this voter does not answer", do)
+	}
+	answer := fmt.Sprintf("%d of %d voters answer, a majority is %d", voters-len(silent), voters, l.Quorum.Majority)
+	switch names := strings.Join(silent, ", "); {
+	case l.Quorum.LeaderID != nil && len(silent) > 0 && voters-len(silent) <= l.Quorum.Majority:
+		l.add(Page, QuorumAtRisk, "metastore", time.Time{}, answer+": one more failure stops all changes of topics and members", "bring a voter back: "+names)
+	case l.Quorum.LeaderID != nil:
+	case voters-len(silent) >= l.Quorum.Majority && voters > 0:
+		l.add(Page, NoMetastoreLeader, "metastore", l.Own.LeaderLost, answer+": an election is under way, or the voters do not reach each other",
+			"look again in a few seconds; if it stays, check the Raft port between the voters; messages flow meanwhile")
+	default:
+		l.add(Page, NoMetastoreLeader, "metastore", l.Own.LeaderLost, answer,
+			"bring voters back on their own disks: "+names+"; messages flow meanwhile, topics and members cannot change")
+	}
+	if l.Refused {
+		subject := "metastore"
+		if l.Quorum.LeaderID != nil {
+			subject = *l.Quorum.LeaderID
+		}
+		l.add(Page, DeadMarkingRefused, subject, time.Time{}, "so many members are silent to the leader that it marks none of them dead",
+			"if they run, find what keeps their heartbeats from the leader's RPC port; else start them")
+	}
+}
+
+// nodes judges the members, apart from voters that do not answer.
+func (l *look) nodes() {
+	answers := map[string]bool{}
+	for i := range l.Quorum.Servers {
+		answers[l.Quorum.Servers[i].ID] = l.Quorum.Servers[i].Reachable
+	}
+	for i := range l.Members {
+		m := &l.Members[i]
+		severity, holds := Ticket, ""
+		if n := l.led[m.ID]; n > 0 {
+			severity, holds = Page, fmt.Sprintf("; it leads %d partitions", n)
+		}
+		reachable, server := answers[m.ID]
+		switch {
+		case l.down[m.ID]:
+		case m.Status == topic.StatusDead:
+			l.add(severity, MemberDead, m.ID, l.heard(m.ID), fmt.Sprintf("this %s sends no heartbeats%s", m.Role, holds), revive(m.Role))
+		case server && !reachable:
+			l.add(severity, MemberUnreachable, m.ID, l.heard(m.ID), fmt.Sprintf("this %s does not answer%s", m.Role, holds),
+				"if it runs, find what is between it and the others; "+revive(m.Role))
+		}
+		if m.Status == topic.StatusDead || m.DiskUsedPercent < DiskTicket {
+			continue
+		}
+		severity = Ticket
+		if m.DiskUsedPercent >= DiskPage {
+			severity = Page
+		}
+		l.add(severity, DiskNearlyFull, m.ID, time.Time{}, fmt.Sprintf("the data disk is %d%% full", m.DiskUsedPercent), "shorten retention or enlarge the disk; delete no file")
+	}
+}
+
+func revive(role topic.MemberRole) string {
+	if role == topic.RoleGateway {
+		return "start it on its own disk: what it accepted may be there only"
+	}
+	return "start it on its own disk"
+}
+
+// gateway judges the one that looks.
+func (l *look) gateway() {
+	if l.Own.Refuses != "" {
+		l.add(Page, GatewayRefuses, l.Own.ID, time.Time{}, "this gateway accepts no message: "+l.Own.Refuses, "use another gateway; its /readyz/accept and log say more")
+	}
+	if l.Own.OldestAcceptMS == 0 {
+		return
+	}
+	oldest := time.UnixMilli(l.Own.OldestAcceptMS)
+	if age := l.Now.Sub(oldest); age >= BacklogOld {
+		l.add(Ticket, WALBacklogOld, l.Own.ID, oldest,
+			fmt.Sprintf("%d accepted messages wait on this gateway, the oldest for %s", l.Own.Backlog, age.Round(time.Second)),
+			"they are safe on its disk and leave when their partitions have leaders again: see what else stands here")
+	}
+}

@@ -1,0 +1,164 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+var now = time.UnixMilli(1_764_446_645_123)
+
+// heard is the last heartbeat of member number i.
+func heard(i int) time.Time { return now.Add(-time.Duration(i+1) * time.Second) }
+
+// sound is a cluster in which nothing is wrong: three voters, two storage nodes
+// with two partitions each, one gateway.
+func sound() *Scene {
+	leader := "v1"
+	s := &Scene{Now: now, Own: Own{ID: "g1"}, Known: true, Quorum: &metaapi.QuorumResult{LeaderID: &leader, Majority: 2}}
+	for i, id := range []string{"v1", "v2", "v3", "s1", "s2", "g1"} {
+		role := map[byte]topic.MemberRole{'v': topic.RoleVoter, 's': topic.RoleStorage, 'g': topic.RoleGateway}[id[0]]
+		suffrage := map[bool]string{true: "voter", false: "non_voter"}[role == topic.RoleVoter]
+		s.Members = append(s.Members, topic.Member{
+			ID: id, Role: role, Status: topic.StatusAlive, DiskID: topic.ID64(i + 1), HeartbeatMS: heard(i).UnixMilli(), DiskUsedPercent: DiskTicket - 1,
+		})
+		s.Quorum.Servers = append(s.Quorum.Servers, metaapi.QuorumServer{ID: id, Suffrage: suffrage, Reachable: true, Member: true})
+	}
+	for p := range int32(4) {
+		s.Assignments = append(s.Assignments, assigned("orders", p, 3+int(p)%2))
+	}
+	return s
+}
+
+func assigned(name string, p int32, node int) topic.Assignment {
+	id := map[int]string{3: "s1", 4: "s2"}[node]
+	return topic.Assignment{
+		Ref: topic.Ref{Topic: name, Incarnation: 9, Partition: p}, Leader: id,
+		Replicas: []topic.Replica{{Node: id, DiskID: topic.ID64(node + 1)}},
+	}
+}
+
+func (s *Scene) dead(i int)   { s.Members[i].Status = topic.StatusDead }
+func (s *Scene) silent(i int) { s.Quorum.Servers[i].Reachable = false }
+
+// TestLook has a row per problem; what is not named must not be found.
+func TestLook(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(*Scene)
+		status string
+		want   []string // code severity subject; pages first
+		since  time.Time
+		says   string // in the first one's detail or advice
+	}{
+		"sound":                   {func(*Scene) {}, OK, nil, time.Time{}, ""},
+		"no topic, no node":       {func(s *Scene) { s.Members, s.Assignments = nil, nil }, OK, nil, time.Time{}, ""},
+		"assignments named twice": {func(s *Scene) { s.Assignments = append(s.Assignments, s.Assignments...) }, OK, nil, time.Time{}, ""},
+		"a dead storage node": {func(s *Scene) { s.dead(3); s.silent(3) }, Degraded, []string{
+			"member_dead page s1", "partition_no_leader page orders/0", "partition_no_leader page orders/2",
+		}, heard(3), "it leads 2 partitions"},
+		"it holds nothing": {func(s *Scene) { s.dead(3); s.Assignments = s.Assignments[1:2] }, Degraded, []string{"member_dead ticket s1"}, heard(3), "own disk"},
+		"all storage nodes are dead": {func(s *Scene) { s.dead(3); s.dead(4) }, Down, []string{
+			"member_dead page s1", "member_dead page s2", "partition_no_leader page orders/0", "partition_no_leader page orders/1",
+			"partition_no_leader page orders/2", "partition_no_leader page orders/3",
+		}, heard(3), ""},
+		"silent, not yet dead": {func(s *Scene) { s.silent(4) }, Degraded, []string{"member_unreachable page s2"}, heard(4), "it leads 2 partitions"},
+		"a dead gateway":       {func(s *Scene) { s.dead(5) }, Degraded, []string{"member_dead ticket g1"}, heard(5), "may be there only"},
+		"nobody elected": {func(s *Scene) { s.Assignments[0].Leader = "" }, Degraded, []string{
+			"partition_no_leader page orders/0",
+		}, time.Time{}, "no replica was elected"},
+		"its leader is no member": {func(s *Scene) { s.Assignments[0].Leader = "s9" }, Degraded, []string{
+			"partition_no_leader page orders/0",
+		}, time.Time{}, "no member any more"},
+		"another disk": {func(s *Scene) { s.Members[3].DiskID = 77 }, Degraded, []string{
+			"partition_no_leader page orders/0", "partition_no_leader page orders/2",
+		}, heard(3), "another disk"},
+		"not caught up": {func(s *Scene) { s.Known, s.Assignments = false, nil }, Degraded, []string{"partitions_unknown ticket g1"}, time.Time{}, ""},
+		"a voter is silent": {func(s *Scene) { s.silent(2) }, Degraded, []string{
+			"quorum_at_risk page metastore", "voter_unreachable ticket v3",
+		}, time.Time{}, "2 of 3 voters answer, a majority is 2"},
+		"a dead voter is one problem": {func(s *Scene) { s.silent(2); s.dead(2) }, Degraded, []string{
+			"quorum_at_risk page metastore", "voter_unreachable ticket v3",
+		}, time.Time{}, "v3"},
+		"one of five": {func(s *Scene) {
+			for _, id := range []string{"v4", "v5"} {
+				s.Quorum.Servers = append(s.Quorum.Servers, metaapi.QuorumServer{ID: id, Suffrage: "voter", Reachable: true})
+			}
+			s.Quorum.Majority = 3
+			s.silent(2)
+		}, Degraded, []string{"voter_unreachable ticket v3"}, heard(2), ""},
+		"a voter that never came": {func(s *Scene) {
+			s.Quorum.Servers = append(s.Quorum.Servers, metaapi.QuorumServer{ID: "v4", Suffrage: "voter"})
+			s.Quorum.Majority = 3
+		}, Degraded, []string{"quorum_at_risk page metastore", "voter_unreachable ticket v4"}, time.Time{}, "v4"},
+		"a voter without heartbeats that answers": {func(s *Scene) { s.dead(1) }, Degraded, []string{"member_dead ticket v2"}, heard(1), ""},
+		"one voter of one is no risk": {func(s *Scene) {
+			s.Quorum.Servers, s.Quorum.Majority = s.Quorum.Servers[:1], 1
+		}, OK, nil, time.Time{}, ""},
+		"no leader": {func(s *Scene) {
+			s.Quorum.LeaderID, s.Own.LeaderLost = nil, heard(9)
+			s.silent(1)
+			s.silent(2)
+		}, Degraded, []string{"no_metastore_leader page metastore", "voter_unreachable ticket v2", "voter_unreachable ticket v3"}, heard(9), "v2, v3"},
+		"an election":      {func(s *Scene) { s.Quorum.LeaderID = nil }, Degraded, []string{"no_metastore_leader page metastore"}, time.Time{}, "election"},
+		"nothing is known": {func(s *Scene) { s.Quorum = &metaapi.QuorumResult{Majority: 1} }, Degraded, []string{"no_metastore_leader page metastore"}, time.Time{}, "0 of 0"},
+		"the breaker":      {func(s *Scene) { s.Refused = true }, Degraded, []string{"dead_marking_refused page v1"}, time.Time{}, "heartbeats"},
+		"refuses":          {func(s *Scene) { s.Own.Refuses = "the disk is full" }, Degraded, []string{"gateway_refuses page g1"}, time.Time{}, "the disk is full"},
+		"a young backlog":  {func(s *Scene) { s.Own.OldestAcceptMS = now.Add(-BacklogOld + time.Second).UnixMilli() }, OK, nil, time.Time{}, ""},
+		"an old backlog": {func(s *Scene) {
+			s.Own.Backlog, s.Own.OldestAcceptMS = 12, now.Add(-BacklogOld).UnixMilli()
+		}, Degraded, []string{"wal_backlog_old ticket g1"}, now.Add(-BacklogOld), "12 accepted messages"},
+		"disks": {func(s *Scene) { s.Members[3].DiskUsedPercent, s.Members[4].DiskUsedPercent = DiskTicket, DiskPage }, Degraded, []string{
+			"disk_nearly_full page s2", "disk_nearly_full ticket s1",
+		}, time.Time{}, "90%"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sound()
+			c.spoil(s)
+			r := Look(s)
+			var got []string
+			for _, p := range r.Problems {
+				got = append(got, p.Code+" "+p.Severity+" "+p.Subject)
+				if p.Detail == "" || p.Do == "" {
+					t.Errorf("%s says nothing: %+v", p.Code, p)
+				}
+			}
+			if r.Status != c.status || !slices.Equal(got, c.want) || !r.AsOf.Equal(now) {
+				t.Fatalf("%s %q, want %s %q", r.Status, got, c.status, c.want)
+			}
+			if len(got) == 0 {
+				return
+			}
+			if first := r.Problems[0]; !first.Since.Equal(c.since) || !strings.Contains(first.Detail+first.Do, c.says) {
+				t.Errorf("since %v, want %v; want %q in %+v", first.Since, c.since, c.says, first)
+			}
+		})
+	}
+}
+
+// TestManyPartitionsAreCounted: a dead node with thousands does not bury the rest.
+func TestManyPartitionsAreCounted(t *testing.T) {
+	s := sound()
+	s.dead(3)
+	s.Assignments = nil
+	for i := range 500 {
+		s.Assignments = append(s.Assignments, assigned(fmt.Sprintf("t%03d", i), 0, 3))
+	}
+	s.Assignments = append(s.Assignments, assigned("u", 0, 4))
+	n, more := 0, ""
+	for _, p := range Look(s).Problems {
+		if p.Code == PartitionNoLeader {
+			n++
+			if strings.HasSuffix(p.Subject, " more") {
+				more = p.Subject
+			}
+		}
+	}
+	if n != MaxPartitions+1 || more != "400 more" {
+		t.Errorf("%d problems, %q", n, more)
+	}
+}
