@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -14,12 +15,12 @@ const (
 	// before it promotes are this plus a margin.
 	TransportTimeout = 10 * time.Second
 	// FreshContact is how long ago the leader may have been heard for the node to count as caught up.
-	FreshContact = 5 * time.Second
+	FreshContact = lifecycle.FreshContact
 	// BarrierTimeout bounds Barrier when the caller's context does not.
-	BarrierTimeout = 5 * time.Second
+	BarrierTimeout = lifecycle.BarrierTimeout
 	// HeartbeatFailureMemory is how long a failed heartbeat counts against a
 	// server unless a later one succeeds.
-	HeartbeatFailureMemory = 12 * time.Second
+	HeartbeatFailureMemory = lifecycle.HeartbeatFailureMemory
 	// MaxPendingCalls bounds the entries, barriers and changes that wait for Raft
 	// on this node: past it a stalled disk costs refusals, not memory.
 	MaxPendingCalls = 1024

@@ -43,6 +43,7 @@ func slogLevel(l hclog.Level) slog.Level {
 
 // Log implements hclog.Logger.
 func (a *slogAdapter) Log(level hclog.Level, msg string, args ...any) {
+	level = calm(level, msg, args)
 	at := slogLevel(level)
 	if !a.log.Enabled(context.Background(), at) {
 		return

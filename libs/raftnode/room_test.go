@@ -231,7 +231,9 @@ func TestReallyFullDisk(t *testing.T) {
 	}
 }
 
-func noSpaceLeft(err error) bool { return err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) }
+func noSpaceLeft(err error) bool {
+	return err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error())
+}
 
 // fillDisk writes a file until not one byte more fits.
 func fillDisk(t *testing.T, path string) {
