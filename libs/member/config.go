@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/tlsconf"
@@ -32,9 +33,9 @@ type Timing struct {
 // DefaultTiming gives the numbers of the design.
 func DefaultTiming() Timing {
 	return Timing{
-		JoinEvery: 2 * time.Second, LeaderlessFor: 15 * time.Second,
-		HeartbeatEvery: 5 * time.Second, RegisterEvery: 2 * time.Second, AskBudget: 2 * time.Second,
-		ProbeRounds: 3, ProbeEvery: time.Second, StopWait: 5 * time.Second, FreshContact: 5 * time.Second,
+		JoinEvery: lifecycle.JoinEvery, LeaderlessFor: lifecycle.LeaderlessFor,
+		HeartbeatEvery: lifecycle.HeartbeatEvery, RegisterEvery: 2 * time.Second, AskBudget: lifecycle.ProbePeer,
+		ProbeRounds: lifecycle.ProbeRounds, ProbeEvery: lifecycle.ProbeEvery, StopWait: 5 * time.Second, FreshContact: lifecycle.FreshContact,
 	}
 }
 

@@ -1,16 +1,15 @@
 package member
 
 import (
-	"time"
-
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
 // reachableFor is how old a server's last answer may be for it to count as
 // reachable: the age at which a replica's contact counts as stale, too.
-const reachableFor = 5 * time.Second
+const reachableFor = lifecycle.FreshContact
 
 // OwnQuorum is what this process knows of the metastore's Raft by itself, as the
 // quorum document with one server: for its operator port, when no gateway

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/problem"
 )
 
@@ -52,7 +53,7 @@ func TestLeaderGivesUpOnLoopsAndSilence(t *testing.T) {
 func TestLeaderFollowsFourHintsAtMost(t *testing.T) {
 	last := &fake{}
 	addr := serve(t, last)
-	for range MaxHints + 1 {
+	for range lifecycle.MaxHints + 1 {
 		addr = serve(t, &fake{err: NotLeader("x", addr)})
 	}
 	if _, err := leaderOf(t, addr).Members(t.Context()); !problem.HasCode(err, problem.NoMetastoreLeader) {

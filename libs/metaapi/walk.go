@@ -1,15 +1,10 @@
 package metaapi
 
-const (
-	// MaxHints bounds the leader hints that one walk follows: a hint that leads
-	// to another hint four times in a row is a loop or an election.
-	MaxHints = 4
-	// MaxRemembered bounds the leader addresses that a joiner keeps for later walks.
-	MaxRemembered = 8
-	// maxWalk bounds the nodes asked in one walk: peers, remembered ones and hints
-	// together are fewer in any cluster that is configured sensibly.
-	maxWalk = 64
-)
+import "github.com/narad-mq/narad/libs/metaapi/lifecycle"
+
+// maxWalk bounds the nodes asked in one walk: peers, remembered ones and hints
+// together are fewer in any cluster that is configured sensibly.
+const maxWalk = 64
 
 // Walk decides whom to ask next while somebody looks for the leader: the
 // candidates in order, each once, and a hint before all others. It does no I/O
@@ -40,9 +35,9 @@ func (w *Walk) Next() string {
 
 // Hint takes the leader address that an answer named ("": none) and tells
 // whether it will be asked next: when it can be dialled, was not asked yet and
-// no more than MaxHints were followed.
+// no more than lifecycle.MaxHints were followed.
 func (w *Walk) Hint(addr string) bool {
-	if !ValidHint(addr) || w.asked[addr] || w.hints == MaxHints {
+	if !ValidHint(addr) || w.asked[addr] || w.hints == lifecycle.MaxHints {
 		return false
 	}
 	w.hints++
@@ -61,7 +56,7 @@ func (m Memory) Remember(addr string) Memory {
 	}
 	next := Memory{addr}
 	for _, old := range m {
-		if old != addr && len(next) < MaxRemembered {
+		if old != addr && len(next) < lifecycle.MaxRemembered {
 			next = append(next, old)
 		}
 	}

@@ -49,10 +49,10 @@ const (
 	// BacklogOld is the age of an accepted message at which somebody should look:
 	// dispatch takes milliseconds, and a reroute a few seconds.
 	BacklogOld = time.Minute
-	// DiskTicket and DiskPage are percent of a data disk: below, and at, what makes
-	// a program refuse by default.
+	// DiskTicket is the use of a data disk, in percent, at which there is still time.
 	DiskTicket = 85
-	DiskPage   = 90
+	// DiskPage is where a gateway and a storage node refuse.
+	DiskPage = 90
 	// MaxPartitions bounds the partitions that are named one by one; the rest is
 	// counted in one more problem.
 	MaxPartitions = 100

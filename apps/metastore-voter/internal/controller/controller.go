@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
@@ -34,8 +35,8 @@ type Timing struct {
 // DefaultTiming gives the numbers of the design.
 func DefaultTiming() Timing {
 	return Timing{
-		DeadAfter: 30 * time.Second, JudgeEvery: time.Second, StampEvery: 2 * time.Second,
-		PromoteAfter: 12 * time.Second, Propose: 10 * time.Second, Transfer: 3 * time.Second,
+		DeadAfter: lifecycle.DeadAfter, JudgeEvery: time.Second, StampEvery: 2 * time.Second,
+		PromoteAfter: lifecycle.PromoteAfter, Propose: 10 * time.Second, Transfer: 3 * time.Second,
 	}
 }
 

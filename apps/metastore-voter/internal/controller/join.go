@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
@@ -74,7 +75,7 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 const (
 	// refusedAgainAfter is how long a joiner's refusals stay silent after one was
 	// logged: it asks every 2 s for as long as it runs.
-	refusedAgainAfter = time.Minute
+	refusedAgainAfter = lifecycle.OlderReleaseLogEvery
 	// maxRefused bounds the joiners that are remembered for it.
 	maxRefused = 256
 )
