@@ -52,8 +52,10 @@ func TestFailoverFigures(t *testing.T) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(runs)*2*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 1}); err != nil {
-		t.Fatal(err)
+	for i := range c.URLs() { // each gateway changes its own: they do not wait for each other's changes
+		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: failoverTopic(i), Partitions: 1}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, how := range []struct {
 		name   string
@@ -85,18 +87,7 @@ func failover(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.
 	t.Helper()
 	old := settledLeader(ctx, t, c, cl)
 	pid := c.Node(old).PID
-	var writers []*client.Client
-	for _, u := range c.URLs() {
-		w, err := client.New(client.Config{URL: u, Retry: client.Retry{Attempts: 1}, AttemptTimeout: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		if _, err := w.UpdateTopic(ctx, "orders", retention(0), ""); err != nil { // the connection is there before
-			t.Fatal(err)
-		}
-		writers = append(writers, w)
-	}
+	writers := failoverWriters(ctx, t, c)
 	trying, stop := context.WithTimeout(ctx, failoverLimit)
 	defer stop()
 	var mu sync.Mutex // guards acks
@@ -116,7 +107,7 @@ func failover(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.
 			inFlight.Add(1)
 			tries.Go(func() {
 				defer inFlight.Add(-1)
-				if _, err := writers[n%len(writers)].UpdateTopic(trying, "orders", retention(n), ""); err == nil {
+				if _, err := writers[n%len(writers)].UpdateTopic(trying, failoverTopic(n%len(writers)), retention(n), ""); err == nil {
 					mu.Lock()
 					acks = append(acks, time.Now())
 					mu.Unlock()
@@ -145,6 +136,28 @@ func failover(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.
 	t.Logf("%s of %s: another voter led after %s, its first write was acknowledged after %s, %s without a write, %d writes before", s, old, led.Sub(begin), o.first, o.gap, at)
 	c.WaitReady(old, pid)
 	return o
+}
+
+func failoverTopic(gateway int) string { return fmt.Sprintf("orders-%d", gateway) }
+
+// failoverWriters makes a client per gateway that tries once, with its connection open.
+func failoverWriters(ctx context.Context, t *testing.T, c *harness.Cluster) (writers []*client.Client) {
+	t.Helper()
+	for i, u := range c.URLs() {
+		w, err := client.New(client.Config{URL: u, Retry: client.Retry{Attempts: 1}, AttemptTimeout: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		if err := harness.Until(ctx, failoverLimit, func() bool {
+			_, err := w.UpdateTopic(ctx, failoverTopic(i), retention(0), "")
+			return err == nil
+		}); err != nil {
+			t.Fatalf("no metadata write through %s within %s", u, failoverLimit)
+		}
+		writers = append(writers, w)
+	}
+	return writers
 }
 
 func after(mu *sync.Mutex, acks *[]time.Time, led time.Time) bool {
