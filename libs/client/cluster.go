@@ -109,6 +109,36 @@ func (c *Client) Quorum(ctx context.Context) (Quorum, error) {
 	return read[Quorum](ctx, c, "read quorum", "/v1/cluster/quorum")
 }
 
+// ClusterStatus is one look at everything by one gateway.
+type ClusterStatus struct {
+	Status   string           `json:"status"` // ok, degraded, down (no partition has a living leader)
+	AsOf     time.Time        `json:"as_of"`
+	Problems []ClusterProblem `json:"problems"` // pages first
+}
+
+// ClusterProblem is one thing that is wrong.
+type ClusterProblem struct {
+	Code     string     `json:"code"`
+	Severity string     `json:"severity"` // page, ticket
+	Subject  string     `json:"subject"`  // a node id, topic/partition, "metastore"
+	Since    *time.Time `json:"since"`    // nil: not known
+	Detail   string     `json:"detail"`
+	Do       string     `json:"do"`
+}
+
+// Status asks one gateway what is wrong with the cluster; it works with no leader
+// and takes up to 5 s when programs do not answer.
+func (c *Client) Status(ctx context.Context) (ClusterStatus, error) {
+	return read[ClusterStatus](ctx, c, "read cluster status", "/v1/cluster/status")
+}
+
+// ForgetMember removes a Raft server that never became a member. It is not
+// repeated once it may have been done.
+func (c *Client) ForgetMember(ctx context.Context, id string) error {
+	_, err := c.Do(ctx, Call{Op: "forget member", Method: http.MethodPost, Path: "/v1/cluster/members/" + url.PathEscape(id) + "/forget"})
+	return err
+}
+
 func read[T any](ctx context.Context, c *Client, op, path string) (T, error) {
 	var out T
 	_, err := c.doJSON(ctx, Call{Op: op, Method: http.MethodGet, Path: path, Safety: RepeatFreely}, &out)

@@ -23,11 +23,14 @@ func clusterCommand() *cli.Command {
 	return &cli.Command{
 		Name: "cluster", Usage: "what the cluster says of itself",
 		Subcommands: []*cli.Command{
+			{Name: "status", Usage: "what is wrong, since when and what to do; exit 0: nothing, 1: something", Action: clusterStatus},
 			{Name: "members", Usage: "list the processes of the cluster", Action: clusterMembers},
 			{
 				Name: "quorum", Usage: "the metastore's voters and how far each is", Action: clusterQuorum,
 				Flags: []cli.Flag{&cli.StringSliceFlag{Name: "ops", Usage: "ask these operator ports (`host:port`,..) instead of a gateway: works when no gateway does"}},
 			},
+			{Name: "forget", Usage: "remove a Raft server that never became a member", ArgsUsage: "ID", Action: clusterForget},
+			{Name: "constants", Usage: "the numbers by which a cluster forms and judges its members", Action: clusterConstants},
 		},
 	}
 }

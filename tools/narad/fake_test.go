@@ -23,6 +23,7 @@ type broker struct {
 	mu     sync.Mutex // guards the rest
 	topics map[string]*topicState
 	calls  []string
+	status string // of the cluster, the whole document
 	// refuseAcks is how many single acks answer 503 first.
 	refuseAcks int
 }
@@ -70,6 +71,15 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/cluster/members":
 		fmt.Fprint(w, `{"cluster_id":"5d1c","answered_by":"gateway-1","leader_id":"voter-1","stale":false,"tombstones":[],
  "members":[{"id":"storage-1","role":"storage-node","status":"alive","address":"storage-1:7944","release":"0.1.0","heartbeat_age_ms":1200,"disk_used_percent":41}]}`)
+		return
+	case "/v1/cluster/status":
+		fmt.Fprint(w, b.status)
+		return
+	case "/v1/cluster/members/ghost/forget":
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case "/v1/cluster/members/storage-1/forget":
+		refuse(w, 409, "has_member_record", "")
 		return
 	case "/v1/cluster/quorum", "/quorum":
 		fmt.Fprint(w, `{"leader_id":"voter-1","leader_epoch":7,"high_watermark":12,"majority":1,"committed_by":["voter-1"],"answered_by":"voter-1",

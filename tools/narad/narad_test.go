@@ -185,6 +185,35 @@ func TestQuorumOfOperatorPorts(t *testing.T) {
 	}
 }
 
+// TestClusterState: the exit status of `cluster status` is for scripts and probes.
+func TestClusterState(t *testing.T) {
+	b, url := newBroker(t)
+	sh := newShell(t, url)
+	b.status = `{"status":"ok","as_of":"2026-11-29T20:04:05.123Z","problems":[]}`
+	contains(t, sh.must("", "cluster", "status"), "ok as of 2026-11-29 20:04:05Z")
+	b.status = `{"status":"degraded","as_of":"2026-11-29T20:04:05.123Z","problems":[
+ {"code":"member_dead","severity":"page","subject":"storage-1","since":"2026-11-29T20:03:05.123Z","detail":"silent","do":"start it"},
+ {"code":"quorum_at_risk","severity":"page","subject":"metastore","since":null,"detail":"one more","do":"start another"}]}`
+	out, stderr, exit := sh.run("", "cluster", "status")
+	contains(t, out, "degraded", "member_dead", "storage-1", "2026-11-29 20:03:05Z", "silent", "-> start it", "quorum_at_risk")
+	contains(t, stderr, "the cluster is degraded: 2 problems")
+	asJSON, _, exitJSON := sh.run("", "cluster", "status", "--json")
+	if exit != 1 || exitJSON != 1 || strings.Count(asJSON, "\n") != 1 || !strings.Contains(asJSON, `"since":null`) {
+		t.Errorf("exit %d, as JSON %d: %q", exit, exitJSON, asJSON)
+	}
+
+	contains(t, sh.must("", "cluster", "forget", "ghost"), "ghost: forgotten")
+	contains(t, strings.Join(b.calls, "\n"), "POST /v1/cluster/members/ghost/forget")
+	if _, stderr, exit := sh.run("", "cluster", "forget", "storage-1"); exit != 1 || !strings.Contains(stderr, "what to do: decommission the member") {
+		t.Errorf("exit %d: %s", exit, stderr)
+	}
+	if _, _, exit := sh.run("", "cluster", "forget"); exit != 2 {
+		t.Errorf("forget whom: exit %d", exit)
+	}
+	sh.url = "http://127.0.0.1:1" // it asks nobody
+	contains(t, sh.must("", "cluster", "constants"), "heartbeat ", "every 5s; dead after 30s", "at most 4 followed")
+}
+
 func TestDevWithoutPrograms(t *testing.T) {
 	sh := newShell(t, "")
 	t.Setenv("PATH", t.TempDir())
