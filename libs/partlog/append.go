@@ -67,7 +67,8 @@ func (l *Log) meta() segmentMeta {
 // place. commitMS must not be below LastCommitMS. It returns the offset of the
 // first record. Errors: ErrStaleEpoch; ErrFailed, now or before: the batch is
 // not in the log, and nothing is appended before BeginEpoch; others (a file could
-// not be opened or made) mean that nothing was written: it may be repeated.
+// not be opened or made, the disk is full) mean that nothing was written, or was
+// taken back: it may be repeated.
 func (l *Log) Append(batch []byte, epoch topic.Epoch, commitMS int64) (int64, error) {
 	h, err := record.ParseHeader(batch)
 	if err != nil {

@@ -83,7 +83,7 @@ func TestShortWrites(t *testing.T) {
 		full := false
 		fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
 			if full && op.Kind == vfs.OpWrite {
-				return vfs.Fault{Err: syscall.ENOSPC, Short: short}
+				return vfs.Fault{Err: syscall.EIO, Short: short}
 			}
 			return vfs.Fault{}
 		})
@@ -91,7 +91,7 @@ func TestShortWrites(t *testing.T) {
 		app(t, l, batch(t, streamOf(1), 1, 2, 10), 1)
 		syncLog(t, l)
 		full = true
-		if _, err := l.Append(data, l.began, 1); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.ENOSPC) {
+		if _, err := l.Append(data, l.began, 1); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 			t.Fatal(err)
 		}
 		full = false
@@ -104,6 +104,45 @@ func TestShortWrites(t *testing.T) {
 		if skipped != 0 {
 			t.Fatalf("%d bytes written: %d skipped", short, skipped)
 		}
+	}
+}
+
+// A write that finds no room, whatever it left, did nothing: the log goes on when
+// there is room, with another batch too, and before a restart and after one.
+func TestNoRoom(t *testing.T) {
+	data := batch(t, streamOf(1), 3, 2, 10)
+	for short := range len(data) {
+		mem := newFS(t)
+		full := false
+		fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+			if full && op.Kind == vfs.OpWrite {
+				return vfs.Fault{Err: syscall.ENOSPC, Short: short}
+			}
+			return vfs.Fault{}
+		})
+		l := lead(t, fs, Options{FillAhead: int64(short % 2 * 4096)})
+		app(t, l, batch(t, streamOf(1), 1, 2, 10), 1) // not synced when the disk is full
+		full = true
+		for range 2 {
+			if _, err := l.Append(data, l.began, 1); !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrFailed) || l.Failed() != nil {
+				t.Fatal(err)
+			}
+		}
+		crashed := mem.Copy()
+		full = false
+		app(t, l, batch(t, streamOf(1), 3, 1, 1), 1)
+		syncLog(t, l)
+		app(t, l, batch(t, streamOf(1), 5, 2, 10), 1)
+		syncLog(t, l)
+		got, _ := readAll(t, l, 0, 5, 1<<10)
+		wantRecords(t, got, 0, 1, 2, 3, 5, 6)
+		got, skipped := readAll(t, open(t, mem.CrashClone(nil), Options{}), 0, 5, 1<<10)
+		wantRecords(t, got, 0, 1, 2, 3, 5, 6)
+		if skipped != 0 {
+			t.Fatalf("%d bytes written: %d skipped", short, skipped)
+		}
+		got, _ = readAll(t, open(t, crashed, Options{}), 0, 2, 1<<10)
+		wantRecords(t, got, 0, 1, 2)
 	}
 }
 

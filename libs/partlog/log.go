@@ -123,7 +123,7 @@ func (l *Log) open() error {
 	rep := newReplay(l, snap.producers)
 	l.seg, err = seglog.Open(l.fs, l.dir, seglog.Options{
 		Format: batchFormat{}, MaxFrame: record.MaxBatch, FillAhead: l.opt.FillAhead, OnDamage: l.opt.OnDamage,
-		Visit: rep.visitActive,
+		UndoFull: true, Visit: rep.visitActive,
 	})
 	if err != nil {
 		return err

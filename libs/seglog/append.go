@@ -3,13 +3,15 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // Append writes one or more whole frames behind the last one with one write
 // and returns where they start. They are not synced. After an error other than
-// ErrFailed and ErrRollNeeded the segment has failed.
+// ErrFailed and ErrRollNeeded the segment has failed, but see Options.UndoFull:
+// whether it has is what Appendable tells.
 func (l *Log) Append(b []byte) (Pos, error) {
 	seg, f, err := l.acquireActive()
 	if err != nil {
@@ -18,6 +20,9 @@ func (l *Log) Append(b []byte) (Pos, error) {
 	defer l.release(seg)
 	at := l.fillAhead(f, int64(len(b)))
 	if _, err := f.WriteAt(b, at); err != nil {
+		if l.opt.UndoFull && l.undone(f, at, err) {
+			return Pos{}, fmt.Errorf("append to segment %d: %w", seg.base, err)
+		}
 		return Pos{}, l.fail(fmt.Errorf("append to segment %d: %w", seg.base, err))
 	}
 	l.mu.Lock()
@@ -25,6 +30,19 @@ func (l *Log) Append(b []byte) (Pos, error) {
 	l.filled = max(l.filled, l.end)
 	l.mu.Unlock()
 	return Pos{seg.base, at}, nil
+}
+
+// undone takes back what a write left that found no room, together with the zeros
+// ahead of it. Everything below is as it was: a write has no say in other bytes of
+// the file, and no sync has failed.
+func (l *Log) undone(f vfs.File, at int64, err error) bool {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || f.Truncate(at) != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.filled = at
+	return true
 }
 
 // fillAhead writes zeros ahead of a write of n bytes when it is time, and

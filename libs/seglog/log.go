@@ -62,6 +62,9 @@ type Options struct {
 	// time, because a sync over written blocks is faster than one that grows
 	// the file (BenchmarkWriteSync). 0: none.
 	FillAhead int64
+	// UndoFull takes back an Append that finds the disk full instead of failing
+	// the segment: it did nothing, and may be repeated when there is room.
+	UndoFull bool
 	// Recycle is how many removed segment files are kept to be used again. 0: none.
 	Recycle int
 	// Visit, when set, is called by Open with each frame of the last segment,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -263,6 +264,53 @@ func TestFailedFsyncEndsTheProcess(t *testing.T) {
 	}
 	if got := p.replay("orders", 0); !slices.Equal(got, []string{"1-1", "1-2", "1-3"}) {
 		t.Fatalf("after the restart: %v", got)
+	}
+}
+
+// The disk fills up between two looks at it: commits are refused with applied no,
+// the leadership and the process go on, and with room the same batch is taken once.
+func TestFullDiskIsARefusal(t *testing.T) {
+	for _, tc := range []struct {
+		kind  vfs.OpKind
+		cause syscall.Errno
+		code  problem.Code
+	}{
+		{vfs.OpWrite, syscall.ENOSPC, problem.DiskFull},
+		{vfs.OpWrite, syscall.EDQUOT, problem.DiskFull},
+		{vfs.OpCreate, syscall.EMFILE, problem.Overloaded},
+	} {
+		mem := vfs.NewMem()
+		var full atomic.Bool
+		fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+			if full.Load() && op.Kind == tc.kind && strings.Contains(op.Path, "/p0") {
+				return vfs.Fault{Err: tc.cause, Short: op.Len / 2}
+			}
+			return vfs.Fault{}
+		})
+		c := newCluster(t, fs, "data")
+		c.put("orders", 1, onePartition())
+		p := c.start()
+		want := []string{"1-1", "1-2"}
+		if tc.kind == vfs.OpWrite { // else the partition is to have no file yet
+			p.mustCommit("orders", 0, batch(1, 1))
+		}
+		full.Store(true)
+		for range 3 {
+			if _, err := p.commit("orders", 0, batch(1, 1, 2)); !problem.HasCode(err, tc.code) {
+				t.Fatalf("%v: %v", tc.cause, err)
+			}
+		}
+		full.Store(false)
+		p.mustCommit("orders", 0, batch(1, 1, 2))
+		if got := p.replay("orders", 0); !slices.Equal(got, want) {
+			t.Fatalf("%v: %v", tc.cause, got)
+		}
+		p.shutDown()
+		p = c.start()
+		if got := p.replay("orders", 0); !slices.Equal(got, want) {
+			t.Fatalf("%v, after a restart: %v", tc.cause, got)
+		}
+		p.shutDown()
 	}
 }
 

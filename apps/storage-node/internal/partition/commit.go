@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
@@ -118,8 +119,27 @@ func (p *Partition) appendLocked(batch []byte, epoch topic.Epoch) (int64, error)
 	case errors.Is(err, partlog.ErrStaleEpoch):
 		return 0, problem.New(problem.NotReady, "%s is between two epochs", p.ref)
 	}
+	if refusal := p.refused(err); refusal != nil {
+		return 0, refusal
+	}
 	_ = p.failLocked(err)
 	return 0, problem.New(problem.OutcomeUnknown, "a write of %s failed", p.ref)
+}
+
+// refused tells a shortage that Append met before it wrote anything (the log has
+// not failed, its segment may be appended to) from a failed write: nothing
+// happened, and the next append may find room. The disk may fill up between two
+// looks at its free space.
+func (p *Partition) refused(err error) *problem.Problem {
+	switch {
+	case errors.Is(err, partlog.ErrFailed) || p.log.Failed() != nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return problem.New(problem.DiskFull, "the disk of this node is full")
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return problem.New(problem.Overloaded, "this node has no file descriptors left")
+	}
+	return nil
 }
 
 // await returns when the high watermark has passed target under this epoch.

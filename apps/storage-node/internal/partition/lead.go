@@ -90,6 +90,9 @@ func (p *Partition) changeLocked() error {
 	}
 	epoch := p.leader.Epoch()
 	if _, err := p.log.Append(record.AppendLeaderChange(nil, epoch), epoch, p.clockLocked()); err != nil {
+		if p.refused(err) != nil {
+			return err // it is still due: the next commit begins with it
+		}
 		return p.failLocked(err)
 	}
 	p.changeDue = false
