@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // Timing holds the controller's constants, for tests to shorten.
@@ -65,8 +67,32 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+	if err := registerDisk(deps.Registry, cfg.Member.DataDir); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
 	metaapi.Serve(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, controller: c}, nil
+}
+
+// registerDisk shows the free space under dir: a voter whose disk is full takes
+// no change of the metadata.
+func registerDisk(r prometheus.Registerer, dir string) error {
+	if r == nil {
+		return nil
+	}
+	err := r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk.",
+	}, func() float64 {
+		_, free, err := vfs.OS().Usage(dir)
+		if err != nil {
+			return math.NaN() // not known is not 0
+		}
+		return float64(free)
+	}))
+	if err != nil {
+		return fmt.Errorf("register metrics of the voter: %w", err)
+	}
+	return nil
 }
 
 // Run does the work until ctx ends, and returns nil after an ordered stop, else

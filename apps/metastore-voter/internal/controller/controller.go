@@ -310,6 +310,7 @@ func (c *Controller) registerMetrics(r prometheus.Registerer) error {
 			}
 			return 0
 		})),
+		r.Register(newPartitionGauges(c.raft.View(), func() bool { return c.term.Load() != nil })),
 	)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)
