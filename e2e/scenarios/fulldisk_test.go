@@ -288,6 +288,59 @@ func TestFullDiskOfAStorageNode(t *testing.T) {
 	}
 }
 
+// TestFullDiskWhileMetadataChanges: a change of the metadata reaches every node, and
+// one whose disk is full cannot store it. It waits, says so, and follows when
+// there is room; nobody ends, and a start in between ends nothing either.
+func TestFullDiskWhileMetadataChanges(t *testing.T) {
+	for _, id := range []string{"gateway-2", "storage-2"} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 2})
+			disk := ontoSmallDisk(t, c, id, 64)
+			_, ctx := connect(t, c)
+			healthy := direct(t, c.URLs()[0])
+			before := c.Nodes()
+			ballast := fill(t, disk)
+			create := func(from, to int) {
+				for i := from; i < to; i++ {
+					if _, err := healthy.CreateTopic(ctx, client.TopicSpec{Name: fmt.Sprintf("meta-%d", i), Partitions: 8}); err != nil {
+						t.Fatalf("topic %d: %v", i, err)
+					}
+				}
+			}
+			create(0, 150)
+			ready := "http://" + *c.Node(id).Ops + "/readyz"
+			says := func() bool { _, body := call(t, "GET", ready, ""); return strings.Contains(body, "waits for room") }
+			if err := harness.Until(ctx, 15*time.Second, says); err != nil {
+				_, body := call(t, "GET", ready, "")
+				t.Errorf("%s does not say that its replica waits for room: %s", id, body)
+			}
+			samePIDs(t, c, before)
+			old := c.Node(id).PID
+			c.Terminate(id) // whoever starts it again starts it on a full disk
+			started := func() bool { pid := c.Node(id).PID; return pid != 0 && pid != old }
+			if err := harness.Until(ctx, 20*time.Second, started); err != nil {
+				t.Fatalf("%s was not started again", id)
+			}
+			before = c.Nodes()
+			create(150, 200)
+			samePIDs(t, c, before)
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+			if err := harness.Until(ctx, 60*time.Second, func() bool { return c.Ready(id) }); err != nil {
+				t.Fatalf("%s is not ready 60 s after there was room:\n%s", id, tail(nodeLog(t, c, id)))
+			}
+			samePIDs(t, c, before)
+			all := direct(t, c.URLs()[1])
+			served := func() bool { _, err := all.Topic(ctx, "meta-199"); return err == nil }
+			if err := harness.Until(ctx, 30*time.Second, served); err != nil {
+				t.Errorf("the second gateway does not know the last topic")
+			}
+		})
+	}
+}
+
 // whileFull produces through a gateway with room, and gets what the other storage
 // node has: both go on while one node's disk is full.
 func (b *book) whileFull(ctx context.Context, t *testing.T, cl, once *client.Client) {
