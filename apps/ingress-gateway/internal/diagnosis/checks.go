@@ -87,7 +87,9 @@ func (l *look) metastore() {
 	case l.Quorum.LeaderID != nil && len(silent) > 0 && voters-len(silent) <= l.Quorum.Majority:
 		l.add(Page, QuorumAtRisk, "metastore", time.Time{}, answer+": one more failure stops all changes of topics and members", "bring a voter back: "+names)
 	case l.Quorum.LeaderID != nil:
-	case voters-len(silent) >= l.Quorum.Majority && voters > 0:
+	case voters == 0:
+		l.add(Page, NoMetastoreLeader, "metastore", l.Own.LeaderLost, "this gateway was admitted to no cluster yet", "check its --join and whether the voters run; its log says who refused it")
+	case voters-len(silent) >= l.Quorum.Majority:
 		l.add(Page, NoMetastoreLeader, "metastore", l.Own.LeaderLost, answer+": an election is under way, or the voters do not reach each other",
 			"look again in a few seconds; if it stays, check the Raft port between the voters; messages flow meanwhile")
 	default:

@@ -51,7 +51,7 @@ const (
 	BacklogOld = time.Minute
 	// DiskTicket is the use of a data disk, in percent, at which there is still time.
 	DiskTicket = 85
-	// DiskPage is where a gateway and a storage node refuse.
+	// DiskPage is where a gateway refuses by default; a storage node does at about 95.
 	DiskPage = 90
 	// MaxPartitions bounds the partitions that are named one by one; the rest is
 	// counted in one more problem.

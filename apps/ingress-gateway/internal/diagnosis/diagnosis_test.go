@@ -105,7 +105,7 @@ func TestLook(t *testing.T) {
 			s.silent(2)
 		}, Degraded, []string{"no_metastore_leader page metastore", "voter_unreachable ticket v2", "voter_unreachable ticket v3"}, heard(9), "v2, v3"},
 		"an election":      {func(s *Scene) { s.Quorum.LeaderID = nil }, Degraded, []string{"no_metastore_leader page metastore"}, time.Time{}, "election"},
-		"nothing is known": {func(s *Scene) { s.Quorum = &metaapi.QuorumResult{Majority: 1} }, Degraded, []string{"no_metastore_leader page metastore"}, time.Time{}, "0 of 0"},
+		"nothing is known": {func(s *Scene) { s.Quorum = &metaapi.QuorumResult{Majority: 1} }, Degraded, []string{"no_metastore_leader page metastore"}, time.Time{}, "admitted to no cluster"},
 		"the breaker":      {func(s *Scene) { s.Refused = true }, Degraded, []string{"dead_marking_refused page v1"}, time.Time{}, "heartbeats"},
 		"refuses":          {func(s *Scene) { s.Own.Refuses = "the disk is full" }, Degraded, []string{"gateway_refuses page g1"}, time.Time{}, "the disk is full"},
 		"a young backlog":  {func(s *Scene) { s.Own.OldestAcceptMS = now.Add(-BacklogOld + time.Second).UnixMilli() }, OK, nil, time.Time{}, ""},
