@@ -68,10 +68,10 @@ func TestNobodyLeads(t *testing.T) {
 		t.Errorf("%+v", doc)
 	}
 	doc, said = threeVoters("follower", 2)
-	said[0] = says("v1", "leader", 3, 90, 95, 95, 0) // cut off, and does not know yet
-	said[1] = says("v2", "leader", 4, 102, 110, 101, 0)
+	said[0] = says("v1", "leader", 4, 102, 110, 101, 0)
+	said[1] = says("v2", "leader", 3, 90, 95, 95, 0) // cut off, and does not know yet
 	merge(doc, said, false)
-	if doc.LeaderID == nil || *doc.LeaderID != "v2" || doc.LeaderEpoch != 4 || doc.LeaderEpochStart != 40 || *doc.Servers[2].Lag != 10 {
+	if doc.LeaderID == nil || *doc.LeaderID != "v1" || doc.LeaderEpoch != 4 || doc.LeaderEpochStart != 40 || *doc.Servers[2].Lag != 10 {
 		t.Errorf("two say that they lead: %+v", doc)
 	}
 }
