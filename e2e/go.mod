@@ -5,6 +5,7 @@ go 1.26.0
 require github.com/narad-mq/narad/libs v0.0.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/klauspost/compress v1.20.4
 	github.com/narad-mq/narad/libs/client v0.0.0
 )
