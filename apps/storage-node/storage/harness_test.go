@@ -291,12 +291,6 @@ func (p *process) awaitWake(id string) {
 	}
 }
 
-func (p *process) wokenCount(id string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.woken[id])
-}
-
 func onePartition() topic.Config {
 	c := topic.DefaultConfig()
 	c.Partitions = 1
