@@ -31,6 +31,8 @@ func calm(level hclog.Level, msg string, args []any) hclog.Level {
 		return level
 	case errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, raft.ErrTransportShutdown):
 		return hclog.Debug
+	case errors.Is(err, raft.ErrPipelineShutdown): // see pipeline: Raft goes on without
+		return hclog.Info
 	case strings.Contains(err.Error(), errGated.Error()): // it came over the wire as text
 		return hclog.Info
 	case errors.Is(err, io.EOF) && strings.HasPrefix(msg, "failed to heartbeat"),
