@@ -24,6 +24,9 @@ const (
 	// rpcBlocked is above the 30 s after which a silent member is dead, so that
 	// passes are made in which the leader has heard nobody.
 	rpcBlocked = 40 * time.Second
+	// leaseTime is above every cut, so that no ack comes too late. What a consume had
+	// leased when its answer was cut off comes again after it.
+	leaseTime = 30 * time.Second
 	// staggered is above the 5 s of a heartbeat: one member is silent before all others.
 	staggered = 6 * time.Second
 	// healLimit is how long a node may take to be one of the cluster again: above
@@ -62,7 +65,7 @@ func underLoad(t *testing.T, run func(c *cuts)) {
 	defer cancel()
 	c.ctx = ctx
 	for _, name := range []string{"load", "early", "around", "pinned", "alone"} {
-		if _, err := c.cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4, VisibilityTimeoutMS: 120_000}); err != nil {
+		if _, err := c.cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,13 +91,13 @@ func underLoad(t *testing.T, run func(c *cuts)) {
 	stopProducing()
 	producers.Wait()
 	watch.Wait()
-	if err := harness.Until(ctx, time.Minute, func() bool { n, _ := c.ledger.missing(); return n == 0 }); err != nil {
+	if err := harness.Until(ctx, leaseTime+healLimit, func() bool { n, _ := c.ledger.missing(); return n == 0 }); err != nil {
 		n, example := c.ledger.missing()
 		t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
 	}
 	stopConsuming()
 	consumers.Wait()
-	c.ledger.judge(t, func(_, _ time.Time) bool { return false }) // no program died and no lease ran out
+	c.ledger.judge(t, func(_, _ time.Time) bool { return false }) // no program died, and a lease that ran out had never been seen
 }
 
 // cuts is the cluster, its load and what has been seen.
@@ -371,7 +374,7 @@ func (c *cuts) ledBy(t *testing.T, topic, node string) *uint32 {
 // is empty: what was accepted comes, one day.
 func (c *cuts) drainUntil(t *testing.T, cl *client.Client, topic string, got map[string]int, enough func() bool) {
 	t.Helper()
-	if err := harness.Until(c.ctx, healLimit, func() bool {
+	if err := harness.Until(c.ctx, leaseTime+healLimit, func() bool {
 		if enough() {
 			return true
 		}
@@ -395,7 +398,7 @@ func (c *cuts) drainUntil(t *testing.T, cl *client.Client, topic string, got map
 		}
 		return enough()
 	}); err != nil {
-		t.Fatalf("%d different messages of %s came within %s; logs in %s", len(got), topic, healLimit, c.n.Dir)
+		t.Fatalf("%d different messages of %s came within %s; logs in %s", len(got), topic, leaseTime+healLimit, c.n.Dir)
 	}
 }
 
