@@ -93,7 +93,8 @@ var _ metaapi.Voter = (*Controller)(nil)
 // term is one leadership after its barrier. What it holds dies with it.
 type term struct {
 	elected time.Duration // when this node began to lead
-	since   time.Duration // when the barrier had passed: from then on silence counts
+	since   time.Duration // when the barrier had passed or a deaf time ended: from then on silence counts
+	deaf    bool          // the last pass found that nobody is heard; since and deaf belong to the judging loop
 
 	mu      sync.Mutex // guards heard and pending
 	heard   map[string]time.Duration

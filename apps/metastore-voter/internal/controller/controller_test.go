@@ -149,8 +149,16 @@ func TestBreakerMarksNobodyAndSaysSo(t *testing.T) {
 		t.Fatal("somebody was marked dead")
 	}
 	r.beat(t, "g1")
-	testkit.Poll(t, patience, "s1 is dead once somebody else is heard", func() bool { return r.status("s1") == topic.StatusDead })
 	testkit.Poll(t, patience, "the breaker is off", func() bool { return !r.refused.Load() })
+	r.idle(t)
+	if r.status("s1") != topic.StatusAlive {
+		t.Fatal("s1 was marked dead for a silence that was the leader's own")
+	}
+	for range 8 { // 32 s in which the other one is heard, and s1 is not
+		r.later(4 * time.Second)
+		r.beat(t, "g1")
+	}
+	testkit.Poll(t, patience, "s1 is dead after the whole time in which others were heard", func() bool { return r.status("s1") == topic.StatusDead })
 }
 
 // gauge gives the one value of a registered gauge as a collector.

@@ -19,23 +19,20 @@ type scene struct {
 	voters    []string                 // of the Raft configuration
 }
 
+// deafShare: a leader that heard nobody for this part of the dead time, two
+// heartbeats, is deaf. Heartbeats are spread over their interval: waiting until
+// everybody is silent for the whole dead time would mark the ones heard first
+// while the others still count as heard.
+const deafShare = 3
+
 // judge decides who is dead. It marks nobody (refused) when the marks would
-// leave fewer live voters than a quorum, the leader counted, or when no other
-// member was heard: then it is more likely that this leader is the one cut off.
+// leave fewer live voters than a quorum, the leader counted, or when the leader
+// is deaf: then it is more likely that this leader is the one cut off.
 func (s *scene) judge() (dead []metastate.DeadMark, refused bool) {
 	silent := map[string]bool{}
-	others, heardOthers := 0, 0
 	for i := range s.members {
 		m := &s.members[i]
-		if m.ID == s.self {
-			continue
-		}
-		others++
-		quiet := s.silent(m.ID)
-		if !quiet {
-			heardOthers++
-		}
-		if quiet && m.Status == topic.StatusAlive {
+		if m.ID != s.self && m.Status == topic.StatusAlive && s.silent(m.ID) {
 			silent[m.ID] = true
 			dead = append(dead, metastate.DeadMark{ID: m.ID, HeartbeatMS: m.HeartbeatMS})
 		}
@@ -43,15 +40,29 @@ func (s *scene) judge() (dead []metastate.DeadMark, refused bool) {
 	if len(dead) == 0 {
 		return nil, false
 	}
-	if heardOthers == 0 || s.liveVoters(silent) < len(s.voters)/2+1 {
+	if s.deaf() || s.liveVoters(silent) < len(s.voters)/2+1 {
 		return nil, true
 	}
 	return dead, false
 }
 
-func (s *scene) silent(id string) bool {
-	return s.now-max(s.heard[id], s.since) >= s.deadAfter
+// deaf tells whether there are other members and none was heard lately.
+func (s *scene) deaf() bool {
+	others := false
+	for i := range s.members {
+		if id := s.members[i].ID; id != s.self {
+			others = true
+			if s.quietFor(id) < s.deadAfter/deafShare {
+				return false
+			}
+		}
+	}
+	return others
 }
+
+func (s *scene) silent(id string) bool { return s.quietFor(id) >= s.deadAfter }
+
+func (s *scene) quietFor(id string) time.Duration { return s.now - max(s.heard[id], s.since) }
 
 // liveVoters counts the voters that would be alive after the marks.
 func (s *scene) liveVoters(silent map[string]bool) int {
@@ -76,6 +87,13 @@ func (s *scene) liveVoters(silent map[string]bool) int {
 func (c *Controller) judge(ctx context.Context, t *term) {
 	s := c.scene(t)
 	dead, refused := s.judge()
+	if deaf := s.deaf(); t.deaf && !deaf || c.refused.Load() && !refused {
+		// The silence was, or may have been, this leader's own: whoever was not heard
+		// again yet gets the whole time from now on.
+		t.since, t.deaf, dead = s.now, deaf, nil
+	} else {
+		t.deaf = deaf
+	}
 	if refused && !c.refused.Load() {
 		c.log.Error("controller: refusing to mark voters dead", "members", len(s.members), "voters", len(s.voters))
 	}

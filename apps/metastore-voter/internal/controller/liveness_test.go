@@ -33,6 +33,7 @@ func TestJudge(t *testing.T) {
 		"three voters of five":                  {age: 90, members: []row{{"v2", 31, false}, {"v3", 31, false}, {"v4", 31, false}, {"v5", 1, false}}, voters: 5, refused: true},
 		"one dead already, one more of three":   {age: 90, members: []row{{"v2", 31, false}, {"v3", never, true}, {"s1", 1, false}}, voters: 3, refused: true},
 		"no other member was heard":             {age: 90, members: []row{{"s1", 31, false}}, voters: 1, refused: true},
+		"others were heard, but none lately":    {age: 90, members: []row{{"v2", 26, false}, {"v3", 30, false}, {"s1", 28, false}}, voters: 3, refused: true},
 		"a dead one was heard, it counts":       {age: 90, members: []row{{"s1", 31, false}, {"s2", 1, true}}, voters: 1, dead: "s1"},
 		"a new leader gives the whole time":     {age: 29, members: []row{{"v2", never, false}, {"v3", never, false}, {"s1", never, false}}, voters: 3},
 		"and then judges who was never heard":   {age: 30, members: []row{{"v2", 1, false}, {"v3", 1, false}, {"s1", never, false}}, voters: 3, dead: "s1"},
