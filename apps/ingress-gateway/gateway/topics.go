@@ -158,6 +158,9 @@ func (t *topics) Update(ctx context.Context, old *topic.Topic, c topic.Config) (
 	res, err := t.leader.UpdateTopic(ctx, &metaapi.UpdateTopicRequest{
 		Name: old.Name, Incarnation: old.Incarnation, Version: old.Version, Config: c,
 	})
+	if problem.HasCode(err, problem.PreconditionFailed) || problem.HasCode(err, problem.TopicChanged) {
+		t.outgrow(ctx, old)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +176,26 @@ func (t *topics) Delete(ctx context.Context, old *topic.Topic, version uint64) e
 		t.await(ctx, res.Index)
 	}
 	return err
+}
+
+// outgrow waits until this replica shows something newer than what the leader
+// refused as old: who reads the topic again now would read the same and be refused
+// the same.
+func (t *topics) outgrow(ctx context.Context, old *topic.Topic) {
+	ctx, cancel := context.WithTimeout(ctx, ownReplica)
+	defer cancel()
+	for {
+		changed := t.view.Changed()
+		now, err := t.view.Topic(old.Name)
+		if err != nil || now.Incarnation != old.Incarnation || now.Version > old.Version {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // await lets the caller read its own write here. The change is made, whatever
