@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/narad-mq/narad/e2e/harness"
 	"github.com/narad-mq/narad/libs/client"
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 // program is a node that the test runs itself, beside those of `narad dev`, to
@@ -42,13 +42,13 @@ func runNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) 
 	for _, v := range c.IDs(harness.Voter) {
 		join = append(join, *c.Node(v).RPC)
 	}
-	p := &program{t: t, log: filepath.Join(c.Dir, id+".log"), ops: freeAddr(t), client: &http.Client{Timeout: 2 * time.Second}}
+	p := &program{t: t, log: filepath.Join(c.Dir, id+".log"), ops: testkit.FreeAddr(t), client: &http.Client{Timeout: 2 * time.Second}}
 	args = append([]string{
 		"--node-id", id, "--data-dir", filepath.Join(c.Dir, id), "--insecure", "--advertise", "127.0.0.1", "--gossip-addr=",
-		"--rpc-addr", freeAddr(t), "--raft-addr", freeAddr(t), "--ops-addr", p.ops, "--join", strings.Join(join, ","),
+		"--rpc-addr", testkit.FreeAddr(t), "--raft-addr", testkit.FreeAddr(t), "--ops-addr", p.ops, "--join", strings.Join(join, ","),
 	}, args...)
 	if name == harness.Gateway {
-		p.http = freeAddr(t)
+		p.http = testkit.FreeAddr(t)
 		args = append(args, "--http-addr", p.http)
 	}
 	p.path, p.args = harness.Binary(t, name), args
@@ -83,17 +83,6 @@ func (p *program) start() {
 	if err := harness.Until(p.t.Context(), 30*time.Second, func() bool { return p.status("/readyz") == http.StatusOK }); err != nil {
 		p.t.Fatalf("%s is not ready after 30 s: %s", p.path, p.tail())
 	}
-}
-
-// freeAddr is a loopback address that nobody listens on now.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // status asks the operator port; 0: it does not answer.

@@ -191,7 +191,7 @@ func TestProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t, tc.answer)
 			cfg := testConfig(t, topic.RoleVoter, p.addr)
-			cfg.RaftBind = freeAddr(t)
+			cfg.RaftBind = testkit.FreeAddr(t)
 			cfg.Initial = []raftnode.Server{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}
 			m, stop := running(t, cfg, &syncBuffer{})
 			if tc.forms {
@@ -205,16 +205,6 @@ func TestProbe(t *testing.T) {
 			stop()
 		})
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 func TestOpenRefusals(t *testing.T) {

@@ -70,7 +70,7 @@ func TestNodeWithANewAddressIsReachedAgain(t *testing.T) {
 	s1.start()
 	append(cluster{s1}, c...).waitReady(t)
 	s1.stop()
-	s1.cfg.RaftBind, s1.cfg.RPCBind = freeAddr(t), freeAddr(t)
+	s1.cfg.RaftBind, s1.cfg.RPCBind = testkit.FreeAddr(t), testkit.FreeAddr(t)
 	s1.cfg.Timing.LeaderlessFor = time.Hour // it asks at its start, not only after a while
 	s1.start()
 	testkit.Poll(t, patience, "it is ready under its new address", s1.ready)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,19 +56,9 @@ type machine struct {
 	done   chan error
 }
 
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 func newMachine(t *testing.T, id string, role topic.MemberRole) *machine {
 	m := &machine{t: t, cfg: member.Config{
-		NodeID: id, Role: role, DataDir: filepath.Join(t.TempDir(), id), RPCBind: freeAddr(t), RaftBind: freeAddr(t),
+		NodeID: id, Role: role, DataDir: filepath.Join(t.TempDir(), id), RPCBind: testkit.FreeAddr(t), RaftBind: testkit.FreeAddr(t),
 		Advertise: "127.0.0.1", Release: "test", Timing: fastMember(), Raft: fastRaft(),
 	}}
 	t.Cleanup(m.kill)
