@@ -10,6 +10,8 @@ require (
 	github.com/narad-mq/narad/libs/client v0.0.0
 )
 
+require github.com/go-json-experiment/json v1.27.2 // indirect
+
 replace github.com/narad-mq/narad/libs => ../libs
 
 replace github.com/narad-mq/narad/libs/client => ../libs/client
