@@ -44,7 +44,7 @@ lint: standalone ## format, vet, static analysis, and each module alone
 	$(GO) tool staticcheck work
 
 standalone: ## build every module without the workspace, so that no hidden import works
-	@for m in $(MODULES); do echo "standalone $$m"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) mod verify >/dev/null) || exit 1; done
+	@for m in $(MODULES); do echo "standalone $$m"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
 	@cd libs && test "$$($(GO) list -m -f '{{.Version}}' github.com/hashicorp/raft github.com/hashicorp/raft-boltdb/v2 go.etcd.io/bbolt | tr '\n' ' ')" = "v1.8.0 v2.4.2 v1.5.0 " \
 		|| { echo "the Raft stores are not at the pinned versions"; exit 1; }
 
