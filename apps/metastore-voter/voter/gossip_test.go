@@ -36,7 +36,14 @@ func TestGossipDecidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := stateOf(t, leader)
-	testkit.Poll(t, patience, "everybody hears s1", func() bool { return hands.heard(4) })
+	testkit.Poll(t, patience, "everybody hears everybody", func() bool {
+		for _, m := range all {
+			if gossipMembers(t, m) < len(all)+1 {
+				return false
+			}
+		}
+		return hands.heard(len(all) + 1)
+	})
 	hands.silence()
 	suspected := func(id string) func() bool {
 		return func() bool {
@@ -62,6 +69,22 @@ func TestGossipDecidesNothing(t *testing.T) {
 	if !leader.ready() || !storage.ready() {
 		t.Errorf("readiness follows gossip: %v, %v", leader.member.Ready(), storage.member.Ready())
 	}
+}
+
+// gossipMembers is how many nodes m hears, itself too, as its metric says.
+func gossipMembers(t *testing.T, m *machine) int {
+	t.Helper()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "narad_gossip_members" {
+			return int(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	t.Fatalf("%s has no metric of gossip", m.cfg.NodeID)
+	return 0
 }
 
 // verdicts is all that gossip must not touch.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/libs/member"
@@ -48,12 +49,13 @@ func fastController() Timing {
 
 // machine is one node of a test cluster: a directory and fixed addresses.
 type machine struct {
-	t      *testing.T
-	cfg    member.Config
-	voter  *Voter         // of a voter that runs
-	member *member.Member // of any that runs
-	cancel context.CancelFunc
-	done   chan error
+	registry *prometheus.Registry // of the running process
+	t        *testing.T
+	cfg      member.Config
+	voter    *Voter         // of a voter that runs
+	member   *member.Member // of any that runs
+	cancel   context.CancelFunc
+	done     chan error
 }
 
 func newMachine(t *testing.T, id string, role topic.MemberRole) *machine {
@@ -82,14 +84,15 @@ func (m *machine) start() {
 
 func (m *machine) tryStart() error {
 	var run func(context.Context) error
+	m.registry = prometheus.NewRegistry()
 	if m.cfg.Role == topic.RoleVoter {
-		v, err := New(Config{Member: m.cfg, Controller: fastController()}, Deps{Log: m.log()})
+		v, err := New(Config{Member: m.cfg, Controller: fastController()}, Deps{Log: m.log(), Registry: m.registry})
 		if err != nil {
 			return err
 		}
 		m.voter, m.member, run = v, v.Member(), v.Run
 	} else {
-		mem, err := member.Open(m.cfg, member.Deps{Log: m.log()})
+		mem, err := member.Open(m.cfg, member.Deps{Log: m.log(), Registry: m.registry})
 		if err != nil {
 			return err
 		}
