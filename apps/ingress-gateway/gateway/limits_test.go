@@ -51,6 +51,7 @@ func TestPromisedMetrics(t *testing.T) {
 		"narad_wal_backlog_records": nil, "narad_wal_backlog_oldest_seconds": nil, "narad_wal_failed": nil,
 		"narad_dispatch_batch_records": nil, "narad_http_requests_total": {"code", "method", "route"},
 		"narad_raft_has_leader": nil, "narad_raft_last_contact_seconds": nil, "narad_disk_free_bytes": nil,
+		"narad_consume_wait_seconds": {"outcome"}, "narad_settle_seconds": nil, "narad_settled_total": {"outcome"},
 		"narad_members": {"role", "status"}, "narad_wal_damage_ranges_total": nil, "narad_wal_damage_bytes_total": nil,
 	} {
 		at, ok := shown[name]

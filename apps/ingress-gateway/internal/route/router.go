@@ -78,6 +78,8 @@ type Router struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
+
+	measures *measures
 }
 
 var (
@@ -95,9 +97,9 @@ func New(cfg Config, deps Deps) (*Router, error) {
 	}
 	r := &Router{cfg: cfg, deps: deps}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	return r, deps.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "narad_consume_waiting", Help: "Consume requests that wait.",
-	}, func() float64 { return float64(r.waiting.Load()) }))
+	var err error
+	r.measures, err = newMeasures(deps.Registry, func() float64 { return float64(r.waiting.Load()) })
+	return r, err
 }
 
 // Run follows the view until ctx ends; then it ends the calls under way.
@@ -144,6 +146,13 @@ func (r *Router) node(id string) *node {
 
 // Consume implements api.Consumer.
 func (r *Router) Consume(ctx context.Context, req *api.ConsumeRequest) (*api.ConsumeResult, error) {
+	begin := time.Now()
+	res, err := r.consume(ctx, req)
+	r.measures.consumed(begin, res, err)
+	return res, err
+}
+
+func (r *Router) consume(ctx context.Context, req *api.ConsumeRequest) (*api.ConsumeResult, error) {
 	if r.waiting.Add(1) > int64(r.cfg.MaxWaiting) {
 		r.waiting.Add(-1)
 		return nil, problem.New(problem.TooManyRequests, "too many consumers wait at this gateway")

@@ -41,6 +41,14 @@ type settleJob struct {
 
 // Settle implements api.Consumer.
 func (r *Router) Settle(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp) ([]nodeapi.SettleStatus, error) {
+	begin := time.Now()
+	statuses, err := r.settleAll(ctx, t, ops)
+	r.measures.wasSettled(begin, len(ops), statuses, err)
+	return statuses, err
+}
+
+// settleAll repeats what has an unknown outcome, at its leader, until the budget ends.
+func (r *Router) settleAll(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp) ([]nodeapi.SettleStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleBudget)
 	defer cancel()
 	statuses := make([]nodeapi.SettleStatus, len(ops))
