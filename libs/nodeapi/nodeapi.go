@@ -39,6 +39,9 @@ type Node interface {
 	// Inventory lists what lies in the node's topic directories, in pages. It
 	// reads the disk and judges nothing, so it answers before the node is ready.
 	Inventory(ctx context.Context, req *InventoryRequest) (*InventoryResult, error)
+	// Reclaim removes directories of ended incarnations, after the node itself has
+	// had their end confirmed: one outcome per item, in order.
+	Reclaim(ctx context.Context, req *ReclaimRequest) (*ReclaimResult, error)
 }
 
 // Target names a partition as the caller believes it to be.

@@ -59,6 +59,10 @@ func (f *fake) Inventory(_ context.Context, r *InventoryRequest) (*InventoryResu
 	return answer(f, r, inventoryResult)
 }
 
+func (f *fake) Reclaim(_ context.Context, r *ReclaimRequest) (*ReclaimResult, error) {
+	return answer(f, r, reclaimResult)
+}
+
 // The samples: every field set, and the edges of counts and numbers.
 var (
 	target        = Target{Ref: topic.Ref{Topic: "orders", Incarnation: 0x3f9a17c4e2b08d51, Partition: 3}, DiskID: 0x0102030405060708, Epoch: 9}
@@ -106,6 +110,10 @@ var (
 		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51, []int32{0, 1023}, 1 << 40, false},
 		{InventoryQuarantine, "topics/orders.stale-0000000000000000", "orders", 0, []int32{}, -1, true},
 	}}
+	reclaimRequest = &ReclaimRequest{AllowLarge: true, Items: []ReclaimItem{
+		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51}, {InventoryQuarantine, "topics/a.stale-0000000000000005", "a", 5},
+	}}
+	reclaimResult = &ReclaimResult{Outcomes: []ReclaimOutcome{{Reclaimed, "", 1 << 40}, {Kept, "the topic lives", 0}}}
 )
 
 // TestContract runs one suite over the memory and the wire.
@@ -148,6 +156,7 @@ func suite(t *testing.T, f *fake, n Node) {
 		"details": {func() (any, error) { return n.Details(ctx, detailsRequest) }, detailsRequest, detailsResult},
 
 		"inventory": {func() (any, error) { return n.Inventory(ctx, inventoryRequest) }, inventoryRequest, inventoryResult},
+		"reclaim":   {func() (any, error) { return n.Reclaim(ctx, reclaimRequest) }, reclaimRequest, reclaimResult},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.err = nil
@@ -175,6 +184,30 @@ func TestSettleAnswersEveryOperation(t *testing.T) {
 	_, err = onWire(t, f).Settle(t.Context(), &SettleRequest{Ops: make([]SettleOp, MaxSettleOps+1)})
 	if !errors.As(err, &te) || te.Sent {
 		t.Errorf("too many operations were sent: %v", err)
+	}
+}
+
+func TestReclaimAnswersEveryItem(t *testing.T) {
+	_, err := onWire(t, &fake{}).Reclaim(t.Context(), &ReclaimRequest{Items: reclaimRequest.Items[:1]}) // the fake answers two
+	var te *rpc.TransportError
+	if !errors.As(err, &te) || !te.Sent {
+		t.Errorf("an answer to other items was believed: %v", err)
+	}
+	_, err = onWire(t, &fake{}).Reclaim(t.Context(), &ReclaimRequest{Items: make([]ReclaimItem, MaxReclaimItems+1)})
+	if !errors.As(err, &te) || te.Sent {
+		t.Errorf("too many items were sent: %v", err)
+	}
+	longest := make([]ReclaimItem, MaxReclaimItems)
+	for i := range longest {
+		longest[i] = ReclaimItem{InventoryQuarantine, "topics/" + strings.Repeat("\x01", 255), strings.Repeat("\x01", 255), 5}
+	}
+	defer func(old *ReclaimResult) { reclaimResult = old }(reclaimResult)
+	reclaimResult = &ReclaimResult{Outcomes: make([]ReclaimOutcome, MaxReclaimItems)}
+	for i := range reclaimResult.Outcomes {
+		reclaimResult.Outcomes[i] = ReclaimOutcome{Kept, strings.Repeat("r", 200), 1 << 62}
+	}
+	if _, err = onWire(t, &fake{}).Reclaim(t.Context(), &ReclaimRequest{Items: longest}); err != nil {
+		t.Errorf("the largest request and reply: %v", err)
 	}
 }
 

@@ -18,6 +18,11 @@ const (
 	maxDetailsReply = 4 << 20
 
 	maxInventoryReply = 4 << 20
+
+	// 1,000 items of names of at most 255 bytes, each six bytes in JSON at worst;
+	// outcomes with a reason of some 200 bytes.
+	maxReclaimRequest = 4 << 20
+	maxReclaimReply   = 1 << 20
 )
 
 // The operations of a storage node.
@@ -29,6 +34,7 @@ var (
 	methodDetails = rpc.Method{Name: "details", Class: rpc.ClassControl, MaxRequest: maxSmallReply, MaxReply: maxDetailsReply}
 
 	methodInventory = rpc.Method{Name: "inventory", Class: rpc.ClassControl, MaxRequest: maxSmallReply, MaxReply: maxInventoryReply}
+	methodReclaim   = rpc.Method{Name: "reclaim", Class: rpc.ClassControl, MaxRequest: maxReclaimRequest, MaxReply: maxReclaimReply}
 )
 
 // Serve registers the operations of n. Call it before the server serves. The
@@ -41,6 +47,7 @@ func Serve(s *rpc.Server, n Node) {
 	binaryOp(s, methodRead, decodeReadRequest, n.Read, appendReadResult)
 	rpc.HandleJSON(s, methodDetails, n.Details)
 	rpc.HandleJSON(s, methodInventory, n.Inventory)
+	rpc.HandleJSON(s, methodReclaim, n.Reclaim)
 }
 
 func binaryOp[Req, Res any](s *rpc.Server, m rpc.Method, decode func([]byte) (*Req, error),
@@ -126,6 +133,21 @@ func (c *Client) Details(ctx context.Context, req *DetailsRequest) (*DetailsResu
 // Inventory implements Node.
 func (c *Client) Inventory(ctx context.Context, req *InventoryRequest) (*InventoryResult, error) {
 	return rpc.CallJSON[InventoryResult](ctx, c.peer, methodInventory, req)
+}
+
+// Reclaim implements Node.
+func (c *Client) Reclaim(ctx context.Context, req *ReclaimRequest) (*ReclaimResult, error) {
+	if len(req.Items) > MaxReclaimItems {
+		return nil, &rpc.TransportError{
+			Op: methodReclaim.Name, Node: c.peer.Addr(),
+			Err: fmt.Errorf("%d items, the bound is %d", len(req.Items), MaxReclaimItems),
+		}
+	}
+	res, err := rpc.CallJSON[ReclaimResult](ctx, c.peer, methodReclaim, req)
+	if err == nil && len(res.Outcomes) != len(req.Items) {
+		return nil, c.lost(methodReclaim, fmt.Errorf("%d outcomes for %d items", len(res.Outcomes), len(req.Items)))
+	}
+	return res, err
 }
 
 func decoded[Res any](c *Client, m rpc.Method, reply rpc.Reply, decode func([]byte) (*Res, error)) (*Res, error) {
