@@ -40,6 +40,14 @@ func ApplyEntry(tx Tx, e Entry) (Result, error) {
 		return applyUpdate(tx, e)
 	case *DeleteTopic:
 		return applyDelete(tx, e)
+	case *BeginElections:
+		return applyBeginElections(tx, e)
+	case *ElectLeaders:
+		return applyElectLeaders(tx, e)
+	case *RecordCopies:
+		return applyRecordCopies(tx, e)
+	case *ChangeReplicas:
+		return applyChangeReplicas(tx, e)
 	}
 	return Result{}, fmt.Errorf("%w: %d", ErrUnknownEntryType, e.EntryType())
 }

@@ -20,6 +20,10 @@ const releasedTable = `
 5 create_topic 0.1.0
 6 update_topic 0.1.0
 7 delete_topic 0.1.0
+9 begin_elections 0.2.0
+10 elect_leaders 0.2.0
+11 record_copies 0.2.0
+12 change_replicas 0.2.0
 `
 
 func TestEntryNumbersAreForEver(t *testing.T) {
@@ -48,6 +52,7 @@ func TestEntryNumbersAreForEver(t *testing.T) {
 // The bytes of entries as they stand on logs.
 func TestGoldenEntries(t *testing.T) {
 	cfg := topic.DefaultConfig()
+	ref := topic.Ref{Topic: "t", Incarnation: 10, Partition: 2}
 	for _, c := range []struct {
 		e    Entry
 		json string
@@ -69,6 +74,22 @@ func TestGoldenEntries(t *testing.T) {
 		{
 			&UpdateTopic{Name: "t", Incarnation: 10, Version: 1, Config: cfg},
 			"\x06" + `{"name":"t","incarnation":"000000000000000a","version":1,"config":{"partitions":3,"replication_factor":1,"retention_ms":604800000,"retention_bytes":0,"visibility_timeout_ms":30000,"max_in_flight_per_partition":1024,"max_acked_ahead_per_partition":100000,"reroute":true,"max_deliveries":0}}`,
+		},
+		{
+			&BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 3, ConfigVersion: 4}}},
+			"\x09" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"epoch":3,"config_version":4}]}`,
+		},
+		{
+			&ElectLeaders{Items: []Elected{{Ref: ref, Epoch: 3, ConfigVersion: 4, Leader: topic.Replica{Node: "s1", DiskID: 5, CopyID: 6}}}},
+			"\x0a" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"epoch":3,"config_version":4,"leader":{"node":"s1","disk_id":"0000000000000005","copy_id":"0000000000000006"}}]}`,
+		},
+		{
+			&RecordCopies{Items: []CopyRecord{{Ref: ref, Node: "s1", WasDisk: 5, Was: 6, DiskID: 7, CopyID: 8, Epoch: 9}}},
+			"\x0b" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"node":"s1","was_disk":"0000000000000005","was":"0000000000000006","disk_id":"0000000000000007","copy_id":"0000000000000008","epoch":9}]}`,
+		},
+		{
+			&ChangeReplicas{Ref: ref, ConfigVersion: 4, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}},
+			"\x0c" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"config_version":4,"replicas":[{"node":"s1","disk_id":"0000000000000005"}]}`,
 		},
 	} {
 		raw, err := Encode(c.e)

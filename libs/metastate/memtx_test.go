@@ -121,7 +121,7 @@ func checkInvariants(t fatalf, m *memTx) {
 		if err != nil {
 			t.Fatalf("assignments of %s: %v", top.Name, err)
 		}
-		if why := checkAssignments(top, list); why != "" {
+		if why := checkSets(top, list); why != "" {
 			t.Fatalf("%s: %s", top.Name, why)
 		}
 		assigned += len(list)
@@ -140,4 +140,20 @@ func checkInvariants(t fatalf, m *memTx) {
 			t.Fatalf("no replica key %q", k)
 		}
 	}
+}
+
+// checkSets is checkAssignments for a topic that has lived: a replica set may
+// have grown or shrunk since.
+func checkSets(top *topic.Topic, list []topic.Assignment) string {
+	if len(list) != top.Partitions {
+		return fmt.Sprintf("%d assignments for %d partitions", len(list), top.Partitions)
+	}
+	for i := range list {
+		one := *top
+		one.ReplicationFactor = len(list[i].Replicas)
+		if why := checkAssignment(&one, i, &list[i]); why != "" || one.ReplicationFactor == 0 {
+			return fmt.Sprintf("assignment %d: %s", i, why)
+		}
+	}
+	return ""
 }

@@ -19,6 +19,9 @@ type Result struct {
 	// Marked: mark dead: one answer per item, in order; false when the member
 	// was heard since, is dead already, or is not there.
 	Marked []bool
+	// Done: entries with items about partitions: one answer per item, in order;
+	// false when the partition is not as the item says.
+	Done []bool
 	// Effects tells the shell what to read again.
 	Effects Effects
 }

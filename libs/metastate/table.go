@@ -13,6 +13,10 @@ const (
 	TypeCreateTopic    Type = 5
 	TypeUpdateTopic    Type = 6
 	TypeDeleteTopic    Type = 7
+	TypeBeginElections Type = 9
+	TypeElectLeaders   Type = 10
+	TypeRecordCopies   Type = 11
+	TypeChangeReplicas Type = 12
 )
 
 // TypeRow is one row of the entry table.
@@ -33,6 +37,10 @@ func Table() []TypeRow {
 		{TypeCreateTopic, "create_topic", "0.1.0", func() Entry { return new(CreateTopic) }},
 		{TypeUpdateTopic, "update_topic", "0.1.0", func() Entry { return new(UpdateTopic) }},
 		{TypeDeleteTopic, "delete_topic", "0.1.0", func() Entry { return new(DeleteTopic) }},
+		{TypeBeginElections, "begin_elections", "0.2.0", func() Entry { return new(BeginElections) }},
+		{TypeElectLeaders, "elect_leaders", "0.2.0", func() Entry { return new(ElectLeaders) }},
+		{TypeRecordCopies, "record_copies", "0.2.0", func() Entry { return new(RecordCopies) }},
+		{TypeChangeReplicas, "change_replicas", "0.2.0", func() Entry { return new(ChangeReplicas) }},
 	}
 }
 

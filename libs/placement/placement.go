@@ -67,7 +67,8 @@ func Candidates(members []topic.Member, assignments []topic.Assignment) []Node {
 
 // Assign places the partitions of a new topic, index by index: each replica on
 // the node with the fewest replicas so far, each leader on that one of its
-// replicas that leads least. It leaves nodes as they are. The error is a
+// replicas that leads least. The leader stands first in the set: it is the one
+// that leads again when all is well. It leaves nodes as they are. The error is a
 // *NotEnoughNodesError.
 func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 	if len(nodes) < t.ReplicationFactor {
@@ -81,16 +82,19 @@ func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 			Ref:         topic.Ref{Topic: t.Name, Incarnation: t.Incarnation, Partition: int32(p)},
 			LeaderEpoch: firstEpoch, ConfigVersion: 1,
 		}
-		leader := chosen[0]
-		for _, n := range chosen {
+		first := 0
+		for i, n := range chosen {
 			n.Replicas++
-			out[p].Replicas = append(out[p].Replicas, topic.Replica{Node: n.ID, DiskID: n.DiskID})
-			if n.Leads < leader.Leads {
-				leader = n
+			if n.Leads < chosen[first].Leads {
+				first = i
 			}
 		}
-		leader.Leads++
-		out[p].Leader = leader.ID
+		chosen[0], chosen[first] = chosen[first], chosen[0]
+		for _, n := range chosen {
+			out[p].Replicas = append(out[p].Replicas, topic.Replica{Node: n.ID, DiskID: n.DiskID})
+		}
+		chosen[0].Leads++
+		out[p].Leader = chosen[0].ID
 	}
 	return out, nil
 }
