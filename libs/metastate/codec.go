@@ -37,8 +37,12 @@ var (
 	ErrEntryTooLarge = errors.New("entry too large")
 )
 
-// Encode gives the bytes of an entry for the Raft log.
+// Encode gives the bytes of an entry for the Raft log. It refuses what this
+// release does not apply itself: its own log would stop it.
 func Encode(e Entry) ([]byte, error) {
+	if newEntry(e.EntryType()) == nil {
+		return nil, fmt.Errorf("encode entry: %w: %d", ErrUnknownEntryType, e.EntryType())
+	}
 	body, err := json.Marshal(e, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("encode entry of type %d: %w", e.EntryType(), err)

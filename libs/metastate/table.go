@@ -1,5 +1,11 @@
 package metastate
 
+import (
+	"slices"
+
+	"github.com/narad-mq/narad/libs/release"
+)
+
 // Type is the number of a kind of entry. It is the first byte of an entry on
 // the Raft log, so a number means the same for ever.
 type Type uint8
@@ -13,6 +19,7 @@ const (
 	TypeCreateTopic    Type = 5
 	TypeUpdateTopic    Type = 6
 	TypeDeleteTopic    Type = 7
+	TypeForgetEnded    Type = 8
 	TypeBeginElections Type = 9
 	TypeElectLeaders   Type = 10
 	TypeRecordCopies   Type = 11
@@ -21,14 +28,25 @@ const (
 
 // TypeRow is one row of the entry table.
 type TypeRow struct {
-	Type  Type
-	Name  string
-	Since string // first release that applies it
+	Type Type
+	Name string
+	// Since is the first release that applies it. It decides two things: a release
+	// before it does not have the row (Table), which is how the stand-in of the
+	// previous release comes to know fewer types; and rows of release.First are
+	// proposed without asking, all others only when everybody reports them
+	// (Lacking). A row never changes its Since.
+	Since string
 	New   func() Entry
 }
 
-// Table returns the entry table in order of numbers.
+// Table returns the rows that this release applies, in order of numbers.
 func Table() []TypeRow {
+	return slices.DeleteFunc(allRows(), func(row TypeRow) bool { return !release.Has(release.Name, row.Since) })
+}
+
+// allRows is the entry table. A new type is a new row with the release in the
+// making as its Since.
+func allRows() []TypeRow {
 	return []TypeRow{
 		{TypeClusterID, "cluster_id", "0.1.0", func() Entry { return new(ClusterID) }},
 		{TypeRegisterMember, "register_member", "0.1.0", func() Entry { return new(RegisterMember) }},
@@ -37,6 +55,7 @@ func Table() []TypeRow {
 		{TypeCreateTopic, "create_topic", "0.1.0", func() Entry { return new(CreateTopic) }},
 		{TypeUpdateTopic, "update_topic", "0.1.0", func() Entry { return new(UpdateTopic) }},
 		{TypeDeleteTopic, "delete_topic", "0.1.0", func() Entry { return new(DeleteTopic) }},
+		{TypeForgetEnded, "forget_ended", "0.2.0", func() Entry { return new(ForgetEnded) }},
 		{TypeBeginElections, "begin_elections", "0.2.0", func() Entry { return new(BeginElections) }},
 		{TypeElectLeaders, "elect_leaders", "0.2.0", func() Entry { return new(ElectLeaders) }},
 		{TypeRecordCopies, "record_copies", "0.2.0", func() Entry { return new(RecordCopies) }},
@@ -53,8 +72,8 @@ func NewestType() Type {
 
 // newEntry returns an empty entry of the type, or nil for an unknown one.
 func newEntry(t Type) Entry {
-	for _, row := range Table() {
-		if row.Type == t {
+	for _, row := range allRows() {
+		if row.Type == t && release.Has(release.Name, row.Since) {
 			return row.New()
 		}
 	}

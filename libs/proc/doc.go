@@ -10,5 +10,7 @@
 // Task; both go through execute. proc_test.go runs one of each and shows it.
 package proc
 
+import "github.com/narad-mq/narad/libs/release"
+
 // Release is the version that every program of this source reports.
-const Release = "0.1.0"
+const Release = release.Name

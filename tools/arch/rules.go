@@ -9,7 +9,7 @@ var layers = []struct {
 	{"client", []string{"libs/client/..."}},
 	{"pure", []string{
 		"libs/topic", "libs/record", "libs/metastate", "libs/quorum/...", "libs/lease", "libs/placement",
-		"libs/problem", "libs/dispatchq/...",
+		"libs/problem", "libs/dispatchq/...", "libs/release",
 	}},
 	{"local I/O", []string{"libs/vfs/...", "libs/seglog", "libs/wal/...", "libs/partlog/...", "libs/topicdir"}},
 	{"contracts", []string{"libs/rpc/...", "libs/metaapi/...", "libs/nodeapi/...", "libs/gatewayapi/..."}},
@@ -39,6 +39,8 @@ var bans = []Ban{
 	{"libs/metastate", "os", "pure: no files", nil},
 	{"libs/quorum/...", "time", "pure: the commit rule knows no clock", nil},
 	{"libs/quorum/...", "os", "pure: no files", nil},
+	{"libs/release", "time", "pure: data", nil},
+	{"libs/release", "os", "pure: data", nil},
 	{"libs/placement", "time", "pure: a plan is a function of the metastore", nil},
 	{"libs/placement", "math/rand/v2", "pure: a plan is a function of the metastore", nil},
 	{"libs/lease", "math/rand/v2", "pure: nonces are arguments", nil},
