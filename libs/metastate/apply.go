@@ -40,6 +40,8 @@ func ApplyEntry(tx Tx, e Entry) (Result, error) {
 		return applyUpdate(tx, e)
 	case *DeleteTopic:
 		return applyDelete(tx, e)
+	case *ForgetEnded:
+		return applyForgetEnded(tx, e)
 	case *BeginElections:
 		return applyBeginElections(tx, e)
 	case *ElectLeaders:

@@ -303,6 +303,7 @@ func TestEveryFailedWriteIsAnError(t *testing.T) {
 		createMany("new", 2, 2, 3),
 		&UpdateTopic{Name: "t", Incarnation: 1, Version: 1, Config: createMany("t", 1, 2, 1).Topic.Config},
 		&DeleteTopic{Name: "t", Incarnation: 1},
+		&ForgetEnded{IDs: []topic.Incarnation{7}},
 	}
 	for _, e := range entries {
 		for n := 0; ; n++ {

@@ -20,6 +20,7 @@ const releasedTable = `
 5 create_topic 0.1.0
 6 update_topic 0.1.0
 7 delete_topic 0.1.0
+8 forget_ended 0.2.0
 9 begin_elections 0.2.0
 10 elect_leaders 0.2.0
 11 record_copies 0.2.0
@@ -66,6 +67,7 @@ func TestGoldenEntries(t *testing.T) {
 			&Heartbeats{NowMS: 6, Items: []Heartbeat{{ID: "s1", BootNonce: 2, DiskUsedPercent: 3}}},
 			"\x03" + `{"now_ms":6,"items":[{"id":"s1","boot_nonce":"0000000000000002","wal_backlog":0,"disk_used_percent":3}]}`,
 		},
+		{&ForgetEnded{IDs: []topic.Incarnation{10, 11}}, "\x08" + `{"ids":["000000000000000a","000000000000000b"]}`},
 		{&MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: 6}}}, "\x04" + `{"items":[{"id":"s1","heartbeat_ms":6}]}`},
 		{
 			&DeleteTopic{Name: "t", Incarnation: 10, Version: 1, NowMS: 7},

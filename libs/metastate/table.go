@@ -19,6 +19,7 @@ const (
 	TypeCreateTopic    Type = 5
 	TypeUpdateTopic    Type = 6
 	TypeDeleteTopic    Type = 7
+	TypeForgetEnded    Type = 8
 	TypeBeginElections Type = 9
 	TypeElectLeaders   Type = 10
 	TypeRecordCopies   Type = 11
@@ -54,6 +55,7 @@ func allRows() []TypeRow {
 		{TypeCreateTopic, "create_topic", "0.1.0", func() Entry { return new(CreateTopic) }},
 		{TypeUpdateTopic, "update_topic", "0.1.0", func() Entry { return new(UpdateTopic) }},
 		{TypeDeleteTopic, "delete_topic", "0.1.0", func() Entry { return new(DeleteTopic) }},
+		{TypeForgetEnded, "forget_ended", "0.2.0", func() Entry { return new(ForgetEnded) }},
 		{TypeBeginElections, "begin_elections", "0.2.0", func() Entry { return new(BeginElections) }},
 		{TypeElectLeaders, "elect_leaders", "0.2.0", func() Entry { return new(ElectLeaders) }},
 		{TypeRecordCopies, "record_copies", "0.2.0", func() Entry { return new(RecordCopies) }},

@@ -17,7 +17,7 @@ const (
 	BucketLive Bucket = "live"
 	// BucketMembers: member id -> topic.Member.
 	BucketMembers Bucket = "members"
-	// BucketEnded: incarnation (8 bytes big-endian) -> EndedRecord. Nothing expires.
+	// BucketEnded: incarnation (8 bytes big-endian) -> EndedRecord. Nothing expires; ForgetEnded removes.
 	BucketEnded Bucket = "ended"
 	// BucketTombstones: member id -> Tombstone. Nothing expires.
 	BucketTombstones Bucket = "tombstones"

@@ -71,6 +71,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	metaapi.Serve(m.Server(), c)
+	metaapi.ServeEndings(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, controller: c}, nil
 }
 
