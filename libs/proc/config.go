@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/tlsconf"
 )
 
@@ -24,7 +25,7 @@ type Common struct {
 	OpsAddr    string   // listen address of the operator port
 	Advertise  string   // host that others dial
 	Join       []string // RPC addresses of voters
-	NATSURL    string   // accepted, not used yet
+	Bus        bus.Settings
 	Zone       string
 	Insecure   bool          // the planes between nodes speak plaintext
 	TLS        tlsconf.Files // of these planes; none when Insecure
@@ -58,7 +59,9 @@ func taskFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag("config", "", "YAML `file` with the same names as the flags"),
 		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
-		stringFlag("nats-url", "", "`URL` of a NATS server; empty: no bus (accepted, not used in this release)"),
+		stringFlag("nats-url", "", "`URL` of a NATS server, or several separated by commas; empty: no bus"),
+		stringFlag("nats-creds-file", "", "`file` with the credentials of a NATS user"),
+		stringFlag("nats-tls-ca", "", "`file` with the authorities of the NATS server's certificate; given, the bus speaks TLS"),
 		&cli.BoolFlag{Name: "insecure", Usage: "speak plaintext between nodes; needed when there are no --tls-* files", EnvVars: EnvVar("insecure")},
 		stringFlag("tls-cert", "", "certificate `file` for mutual TLS between nodes; it has to name the host that others dial"),
 		stringFlag("tls-key", "", "key `file` of the certificate"),
@@ -167,7 +170,7 @@ func readCommon(c *cli.Context) (Common, error) {
 		NodeID: orHost(c.String("node-id")), DataDir: c.String("data-dir"),
 		RPCAddr: c.String("rpc-addr"), RaftAddr: c.String("raft-addr"), GossipAddr: c.String("gossip-addr"),
 		OpsAddr: c.String("ops-addr"), Advertise: orHost(c.String("advertise")), Join: c.StringSlice("join"),
-		NATSURL: c.String("nats-url"), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
+		Bus: BusSettings(c), Zone: c.String("zone"), Insecure: c.Bool("insecure"),
 		TLS: TLSFiles(c), ClusterSecretFile: c.String("cluster-secret-file"), LogLevel: c.String("log-level"), LogFormat: c.String("log-format"),
 		Pprof: c.Bool("pprof"),
 	}
@@ -177,7 +180,7 @@ func readCommon(c *cli.Context) (Common, error) {
 	return k, k.validate()
 }
 
-// checkPlane refuses settings of the node RPC plane that mean nothing.
+// checkPlane refuses settings of the node RPC plane and of the bus that mean nothing.
 func checkPlane(c *cli.Context) error {
 	var given, missing []string
 	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
@@ -200,7 +203,15 @@ func checkPlane(c *cli.Context) error {
 			return Usagef("--join %q: %v", a, err)
 		}
 	}
+	if err := BusSettings(c).Check(); err != nil {
+		return Usagef("%v", err)
+	}
 	return nil
+}
+
+// BusSettings say where the bus is; a program that runs has checked them.
+func BusSettings(c *cli.Context) bus.Settings {
+	return bus.Settings{URL: c.String("nats-url"), CredsFile: c.String("nats-creds-file"), CAFile: c.String("nats-tls-ca")}
 }
 
 // ValidNodeID tells whether a node may have this id.

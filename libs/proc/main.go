@@ -48,7 +48,7 @@ type Program struct {
 type Task struct {
 	Name  string
 	Usage string
-	Flags []cli.Flag // its own, beside config, join, nats-url, insecure, tls-* and log-*
+	Flags []cli.Flag // its own, beside config, join, nats-*, insecure, tls-* and log-*
 	// Run does the work, or as much of it as it can before ctx ends, and writes
 	// its result to out.
 	Run func(ctx context.Context, c *cli.Context, out io.Writer, log *slog.Logger) error

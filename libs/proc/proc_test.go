@@ -103,6 +103,9 @@ func TestRefusesToStart(t *testing.T) {
 		"--tls-cert":                             {"--tls-cert", "x"}, // beside --insecure
 		"--log-level":                            {"--log-level", "loud"},
 		"--log-format":                           {"--log-format", "xml"},
+		"--nats-creds-file":                      {"--nats-url", "nats://bob:hunter2@host:4222"},
+		"--nats-url: want nats://":               {"--nats-url", "hunter2"},
+		"--nats-tls-ca":                          {"--nats-tls-ca", "a"}, // without --nats-url
 		"--tls-cert without --tls-key, --tls-ca": {"--data-dir", "/x", "--tls-cert", "c"},
 		"--tls-key, --tls-ca without --tls-cert": {"--data-dir", "/x", "--tls-key", "k", "--tls-ca", "a"},
 	} {
@@ -111,7 +114,7 @@ func TestRefusesToStart(t *testing.T) {
 			all = args
 		}
 		_, _, status, stderr := start(t, all...)
-		if status != ExitUsage || !strings.Contains(stderr, want) {
+		if status != ExitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, "hunter2") {
 			t.Errorf("%v: status %d, stderr %q", args, status, stderr)
 		}
 	}

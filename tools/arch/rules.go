@@ -51,6 +51,8 @@ var bans = []Ban{
 	{"apps/...", "go.etcd.io/bbolt", "one adapter per library", nil},
 	{"libs/...", "github.com/hashicorp/memberlist/...", "one adapter per library", []string{"libs/gossip"}},
 	{"apps/...", "github.com/hashicorp/memberlist/...", "one adapter per library", nil},
+	{"libs/...", "github.com/nats-io/...", "one adapter per library", []string{"libs/bus"}},
+	{"apps/...", "github.com/nats-io/...", "one adapter per library; the server is for tools and tests", nil},
 	{"libs/...", "github.com/narad-mq/narad/libs/gossip", "gossip is a hint for routing: what decides, elects or destroys cannot see it", []string{"libs/member"}},
 	{"apps/...", "github.com/narad-mq/narad/libs/gossip", "gossip is a hint for routing: a gateway is handed it, and nobody else", nil},
 	{"apps/...", "github.com/valyala/fasthttp", "handlers do not depend on the server", []string{"apps/ingress-gateway/internal/edge"}},
