@@ -10,14 +10,17 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/release"
 )
 
 // ClientConfig is what a Client needs to know.
 type ClientConfig struct {
 	NodeID    string        // of this process; "" for a tool
 	ClusterID func() string // "" before admission
+	Release   string        // whose request fields it knows and sends; "": this one's (tests name an older one)
 	// Dial opens connections; nil is Dial of this package. TLS is a Dial of its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -33,8 +36,9 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 // Client calls other nodes. It keeps connections per node and class. Safe for
 // concurrent use.
 type Client struct {
-	cfg  ClientConfig
-	bufs buffers
+	cfg     ClientConfig
+	bufs    buffers
+	dropped dropped
 
 	mu    sync.Mutex // guards pools
 	pools map[poolKey]*pool
@@ -50,7 +54,10 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
 		cfg.Dial = Dial
 	}
-	return &Client{cfg: cfg, pools: map[poolKey]*pool{}}
+	if cfg.Release == "" {
+		cfg.Release = release.Name
+	}
+	return &Client{cfg: cfg, pools: map[poolKey]*pool{}, dropped: dropped{now: time.Now}}
 }
 
 // Close closes the idle connections; those in use close when their call ends.
@@ -181,13 +188,14 @@ func (p *Peer) fail(m Method, sent bool, err error) error {
 	return &TransportError{Op: m.Name, Node: p.name(), Sent: sent, Err: err}
 }
 
-// CallJSON sends req and reads a Res, both strict JSON.
+// CallJSON sends req and reads a Res, both strict JSON. A field of req that an
+// older peer refuses is left out when package release says that it may be.
 func CallJSON[Res any](ctx context.Context, p *Peer, m Method, req any) (*Res, error) {
 	body, err := encodeJSON(nil, req)
 	if err != nil {
 		return nil, p.fail(m, false, err)
 	}
-	reply, err := p.Call(ctx, m, body)
+	reply, err := p.callWithout(ctx, m, body)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func decodeJSON(b []byte, v any) error {
 
 // invalidJSON turns an error of decodeJSON into 400 invalid_request; its member
 // parameter names the field, which lets a newer release send the request again
-// without a field that an older one does not know.
+// without a field that an older one does not know (callWithout).
 func invalidJSON(err error) *problem.Problem {
 	pointer := jsontext.Pointer("")
 	reason := "is not valid JSON"
@@ -46,5 +46,9 @@ func invalidJSON(err error) *problem.Problem {
 	if field == "" {
 		return problem.New(problem.InvalidRequest, "the body %s", reason).With("parameter", "")
 	}
+	return invalidField(field, reason)
+}
+
+func invalidField(field, reason string) *problem.Problem {
 	return problem.New(problem.InvalidRequest, "field %s %s", field, reason).With("parameter", field)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/release"
 )
 
 // Request is one call as a handler sees it.
@@ -34,6 +35,7 @@ type ServerConfig struct {
 	NodeID    string
 	ClusterID func() string // of this node; "" before admission
 	Log       *slog.Logger
+	Release   string // whose request fields it knows; "": this one's (tests name an older one)
 }
 
 // Server answers calls. Make it with NewServer, give it handlers, then Serve.
@@ -60,6 +62,9 @@ type usage struct {
 
 // NewServer returns a server without operations.
 func NewServer(cfg ServerConfig) *Server {
+	if cfg.Release == "" {
+		cfg.Release = release.Name
+	}
 	s := &Server{cfg: cfg, ops: map[string]*operation{}, limits: defaultBounds()}
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(s.serve), MaxHeaderBytes: maxHeaderBytes,
@@ -83,7 +88,11 @@ func (s *Server) add(op *operation) {
 
 // HandleJSON adds an operation with strict JSON both ways.
 func HandleJSON[Req, Res any](s *Server, m Method, h func(context.Context, *Req) (*Res, error)) {
+	lacks := release.Lacks(s.cfg.Release, m.Name)
 	s.add(&operation{Method: m, json: true, handle: func(ctx context.Context, r *Request, reply []byte) ([]byte, error) {
+		if refusal := unknownField(r.Body, lacks); refusal != nil {
+			return nil, refusal
+		}
 		req := new(Req)
 		if err := decodeJSON(r.Body, req); err != nil {
 			return nil, invalidJSON(err)

@@ -75,6 +75,12 @@ const (
 	BarrierTimeout = 5 * time.Second
 )
 
+// FieldDroppedFor is how long requests to a peer go without a field that it
+// refused as unknown. Longer than a restart takes, so that an older peer is not
+// asked in vain with every request; short enough that the cluster knows soon
+// after an upgrade what everybody reports.
+const FieldDroppedFor = 2 * time.Minute
+
 // Row is one line of the table.
 type Row struct {
 	Thing string `json:"thing"`
