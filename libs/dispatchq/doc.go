@@ -17,8 +17,10 @@
 //     partition without a living leader.
 //   - A suspicion (Suspect) changes only where a queue sends that may go elsewhere
 //     and has nothing of unknown outcome.
-//   - A record is done when its batch was committed, and not before.
-//   - Records of a life that ended are held, and hold up nobody else.
+//   - A record is done when its batch was committed, or when the end of its life
+//     was confirmed (Discard), and not before.
+//   - Records of a life that the view does not show are held, and hold up nobody
+//     else: what a replica lacks may be what it has not heard of yet.
 //   - Memory is bounded: at most Config.MaxItems records are known at a time;
 //     above it queues that make no progress are parked to logs of their own, and
 //     what is parked is sent before anything newer of its queue.

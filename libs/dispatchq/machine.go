@@ -12,7 +12,8 @@ type life struct {
 	route  *Route
 	queues map[Key]*queue
 	all    bag[*queue]
-	index  int // in Machine.all
+	index  int           // in Machine.all
+	askAt  time.Duration // not listed by Held before it
 }
 
 type lifeKey struct {

@@ -67,7 +67,9 @@ func (m *Machine) advance(now time.Duration, q *queue) {
 		return
 	}
 	if q.len() == 0 && q.unloaded == 0 {
-		m.forget(q)
+		if !q.loading { // else its parked log is being removed
+			m.forget(q)
+		}
 		return
 	}
 	state := q.life.route.State

@@ -141,6 +141,7 @@ type Config struct {
 	ProbeMax      time.Duration
 	ParkAfter     time.Duration // without progress
 	ReparkAfter   time.Duration // between two parkings of one queue
+	ConfirmAgain  time.Duration // between two questions about a life whose records are held
 	MaxItems      int           // records known at a time, all queues
 	LoadItems     int           // records of a parked log known at a time, per queue; less when there are many such logs
 }
@@ -158,8 +159,9 @@ func DefaultConfig() Config {
 		RetryMin:     20 * time.Millisecond, RetryMax: time.Second,
 		ProbeInterval: time.Second, ProbeMax: 30 * time.Second,
 		ParkAfter: 5 * time.Minute, ReparkAfter: 30 * time.Second,
-		MaxItems:  500_000, // about 100 bytes each
-		LoadItems: 4096,
+		ConfirmAgain: 10 * time.Second, // a name may be held for long: one barrier a pass must stay nothing
+		MaxItems:     500_000,          // about 100 bytes each
+		LoadItems:    4096,
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package gateway is the ingress-gateway role: the only way in for clients.
 //
-//	New:   member (data directory, raft, RPC port) ──> WAL ──> accept, dispatch, route ──> API ──> HTTP listener
-//	Run:   1 member   2 accept (watches the disk)   3 dispatch   4 route   5 HTTP
+//	New:   member (data directory, raft, RPC port) ──> bus ──> WAL ──> accept, dispatch, route ──> API ──> HTTP listener
+//	Run:   1 member, bus   2 accept (watches the disk)   3 dispatch   4 route   5 HTTP
 //	stop:  5 drains (not ready, parked consumes end, --drain-delay, no new connections),
 //	       4, then 3 until the WAL is empty or the deadline, 2, 1
 //
@@ -27,9 +27,11 @@ import (
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/dispatch"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/edge"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/route"
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/dispatchq"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
+	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/proc"
@@ -56,6 +58,7 @@ const walDir = "wal"
 // Config is everything that a gateway needs to know.
 type Config struct {
 	Member     member.Config
+	Bus        bus.Settings
 	HTTPAddr   string        // listen address for clients
 	HTTPTLS    tlsconf.Files // of the client port; none: plain HTTP
 	API        api.Config
@@ -77,6 +80,7 @@ type Gateway struct {
 	cfg      Config
 	log      *slog.Logger
 	member   *member.Member
+	bus      *bus.Bus // nil: off
 	wal      *wal.WAL // nil without one
 	producer *accept.Producer
 	dispatch *dispatch.Dispatcher // nil without a WAL
@@ -115,6 +119,11 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 		}
 		return 0, 0
 	}}); err != nil {
+		return nil, err
+	}
+	if g.bus, err = bus.New(bus.Config{
+		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: g.member.View(), Log: deps.Log, Registry: deps.Registry,
+	}); err != nil {
 		return nil, err
 	}
 	if err = g.openData(deps.Registry); err != nil {
@@ -167,6 +176,10 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 		g.dispatch, err = dispatch.New(dispatchq.DefaultConfig(), dispatch.Deps{
 			View: view, WAL: g.wal, FS: vfs.OS(), Dir: dir, Node: nodes.node, ParkBelow: parkBelow(g.cfg.Watermark),
 			Space: g.producer, Suspects: g.member.Suspects(), Registry: registry, Log: g.log,
+			Confirm: func(ctx context.Context, ids []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
+				return metaapi.ConfirmIncarnations(ctx, g.member.Leader(), ids)
+			},
+			CaughtUp: func() bool { ok, _ := g.member.Raft().CaughtUp(); return ok },
 		})
 		if err != nil {
 			return err
@@ -190,7 +203,7 @@ func parkBelow(watermark int) int {
 func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	var err error
 	g.api, err = api.New(g.cfg.API, api.Deps{
-		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied), Producer: g.producer, Consumer: g.router,
+		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Consumer: g.router,
 		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
 		Logger: g.log, Registry: registry,
 	})
@@ -230,6 +243,7 @@ func (g *Gateway) onDamage(d seglog.Damage) {
 func (g *Gateway) Run(ctx context.Context) error {
 	var group proc.Group
 	group.Add("member", g.member.Run)
+	group.Add("bus", g.bus.Run)
 	group.Add("accept", g.producer.Run)
 	if g.dispatch != nil {
 		group.Add("dispatch", g.runDispatch)

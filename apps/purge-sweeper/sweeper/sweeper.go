@@ -185,7 +185,11 @@ var (
 // judgePage has the leader confirm every incarnation of a page and decides about
 // each entry. Without an answer nothing of the page is decided.
 func (r *Role) judgePage(ctx context.Context, node string, page []nodeapi.InventoryEntry) []Entry {
-	verdicts, err := r.confirm(ctx, page)
+	ids := make([]topic.Incarnation, len(page))
+	for i := range page {
+		ids[i] = page[i].Incarnation
+	}
+	verdicts, err := metaapi.ConfirmIncarnations(ctx, r.voter, ids)
 	if err != nil {
 		r.log.Warn("the metastore leader did not confirm", "storage_node", node, "error", err)
 	}
@@ -196,30 +200,4 @@ func (r *Role) judgePage(ctx context.Context, node string, page []nodeapi.Invent
 		out = append(out, newEntry(node, e, judge(e, v, asked)))
 	}
 	return out
-}
-
-// confirm asks about the incarnations of a page, each once.
-func (r *Role) confirm(ctx context.Context, page []nodeapi.InventoryEntry) (map[topic.Incarnation]metaapi.Verdict, error) {
-	var questions []metaapi.Question
-	seen := map[topic.Incarnation]bool{0: true}
-	for i := range page {
-		if id := page[i].Incarnation; !seen[id] {
-			seen[id] = true
-			questions = append(questions, metaapi.Question{Kind: "incarnation", ID: id})
-		}
-	}
-	verdicts := make(map[topic.Incarnation]metaapi.Verdict, len(questions))
-	for part := range slices.Chunk(questions, metaapi.MaxQuestions) {
-		res, err := r.voter.Confirm(ctx, &metaapi.ConfirmRequest{Questions: part})
-		if err != nil {
-			return verdicts, err
-		}
-		if len(res.Verdicts) != len(part) {
-			return verdicts, fmt.Errorf("%d verdicts for %d questions", len(res.Verdicts), len(part))
-		}
-		for i, q := range part {
-			verdicts[q.ID] = res.Verdicts[i]
-		}
-	}
-	return verdicts, nil
 }

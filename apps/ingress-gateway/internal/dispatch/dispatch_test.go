@@ -114,6 +114,10 @@ type fixture struct {
 	disk   vfs.FS       // Deps.FS; nil: fs
 	below  int          // Deps.ParkBelow
 	warned atomic.Int64 // log lines of warnings
+
+	behind   atomic.Bool // the replica is not caught up
+	verdicts verdicts
+	registry *prometheus.Registry
 }
 
 // warnings counts the lines of a logger.
@@ -153,10 +157,12 @@ func (f *fixture) start() {
 	if disk == nil {
 		disk = f.fs
 	}
+	f.registry = prometheus.NewRegistry()
 	f.d, err = New(f.cfg, Deps{
 		View: f.meta, WAL: log, FS: disk, Dir: "wal", Space: &f.space,
-		Node:     func(string) nodeapi.Node { return f.store },
-		Registry: prometheus.NewRegistry(), Log: slog.New(warnings{slog.DiscardHandler, &f.warned}), ParkBelow: f.below,
+		Node:    func(string) nodeapi.Node { return f.store },
+		Confirm: f.verdicts.confirm, CaughtUp: func() bool { return !f.behind.Load() },
+		Registry: f.registry, Log: slog.New(warnings{slog.DiscardHandler, &f.warned}), ParkBelow: f.below,
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -53,7 +53,9 @@ type Deps struct {
 	// full, because the metastore replica shares the disk. 0: DefaultParkBelow.
 	ParkBelow int
 	Space     Space
-	Suspects  Suspects // whom to avoid; nil: nobody
+	Confirm   Confirm     // of the metastore leader
+	CaughtUp  func() bool // whether the replica is caught up with it now
+	Suspects  Suspects    // whom to avoid; nil: nobody
 	Registry  prometheus.Registerer
 	Log       *slog.Logger
 }
@@ -76,6 +78,7 @@ type Dispatcher struct {
 	loading chan struct{}  // a slot per read of a parked log under way
 	work    sync.WaitGroup // orders under way
 	stats   atomic.Pointer[dispatchq.Stats]
+	held    confirming    // the loop's
 	budget  time.Duration // CommitBudget but in tests
 }
 
@@ -167,6 +170,7 @@ func (d *Dispatcher) loop(ctx context.Context) {
 		case <-tick.C:
 			s := d.machine.Stats()
 			d.stats.Store(&s)
+			d.confirmHeld(ctx, d.now())
 		case <-timer.C:
 		}
 	}

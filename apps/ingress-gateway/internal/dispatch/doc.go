@@ -11,7 +11,8 @@
 // kept; an older one is read again by its position. Batches in flight are bounded
 // by slots and by the overdue ones per node.
 //
-// Nothing is discarded: records of an ended life are held (and parked).
+// Records of a life that the view does not show are held (and parked), and
+// discarded only when the metastore leader, asked then, calls it gone (discard.go).
 // dispatch_test.go runs it over a real WAL and a storage node that fails in every
 // way; libs/dispatchq and e2e/sim test the decisions.
 package dispatch

@@ -13,6 +13,9 @@ type metrics struct {
 	batch   prometheus.Histogram
 	seconds prometheus.Histogram
 	lost    prometheus.Counter
+
+	discarded   prometheus.Counter
+	unconfirmed prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer, d *Dispatcher) (*metrics, error) {
@@ -29,8 +32,14 @@ func newMetrics(r prometheus.Registerer, d *Dispatcher) (*metrics, error) {
 			Name: "narad_dispatch_lost_total", Help: "Accepted records that the disk of this gateway has lost.",
 		}),
 	}
+	m.discarded = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "narad_dispatch_discarded_total", Help: "Accepted records given up because the metastore leader confirmed that their topic was deleted.",
+	})
+	m.unconfirmed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "narad_dispatch_unconfirmed_total", Help: "Questions about topics of held records that the metastore leader did not answer with their end: the records were kept.",
+	})
 	err := errors.Join(
-		r.Register(m.batch), r.Register(m.seconds), r.Register(m.lost),
+		r.Register(m.batch), r.Register(m.seconds), r.Register(m.lost), r.Register(m.discarded), r.Register(m.unconfirmed),
 		r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "narad_dispatch_rerouted_total", Help: "Records sent to another partition than they were accepted for, repeats included.",
 		}, func() float64 { return float64(d.stats.Load().Rerouted) })),

@@ -77,10 +77,10 @@ func (l *parkedLog) closeLocked() error {
 func (p *parkedLogs) left() int64 { return p.total.Load() }
 
 // count adds to what a log holds; negative to take off.
-func (p *parkedLogs) count(l *parkedLog, records, bytes int64) (left int64) {
+func (p *parkedLogs) count(l *parkedLog, records, bytes int64) {
 	l.bytes.Add(bytes)
 	p.total.Add(records)
-	return l.left.Add(records)
+	l.left.Add(records)
 }
 
 // backlog is left, and the accept time of the oldest.
@@ -145,17 +145,14 @@ func (p *parkedLogs) readAt(key dispatchq.Key, pos wal.Position, buf []byte) (wa
 	return l.log.ReadAt(pos, buf)
 }
 
-// drained counts records off and removes what is not needed any more.
-func (p *parkedLogs) drained(key dispatchq.Key, n, bytes int, last wal.Position) {
-	q := queueOf(key)
-	l := p.get(q)
+// drained removes what is not needed any more, after records were counted off.
+func (p *parkedLogs) drained(q wal.Queue, l *parkedLog, last wal.Position) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := p.count(l, -int64(n), -int64(bytes))
 	var err error
 	switch {
 	case l.log == nil:
-	case left <= 0:
+	case l.left.Load() <= 0:
 		err = l.log.Remove()
 		l.log, l.reading = nil, false
 	default:

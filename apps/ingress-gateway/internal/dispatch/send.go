@@ -154,9 +154,11 @@ func (d *Dispatcher) done(items []dispatchq.Item, key dispatchq.Key) {
 	d.chunks.done(items)
 	d.deps.Space.Dispatched(key.Incarnation, bytes)
 	d.deps.WAL.Done(positions...)
-	if n := len(items) - len(positions); n > 0 {
-		last := wal.Position(items[len(items)-1].Pos)
-		d.start(func() { d.parked.drained(key, n, bytes, last) }) // a batch is parked as a whole or not at all
+	if n := len(items) - len(positions); n > 0 { // a batch is parked as a whole or not at all
+		last, q := wal.Position(items[len(items)-1].Pos), queueOf(key)
+		log := d.parked.get(q)
+		d.parked.count(log, -int64(n), -int64(bytes))
+		d.start(func() { d.parked.drained(q, log, last) })
 	}
 }
 
