@@ -14,11 +14,16 @@
 //     rename, which can be undone, and only when the metastore was asked.
 //   - An incarnation that lies in quarantine is moved back when it is opened; it
 //     never starts empty beside its data.
-//   - Nothing that holds a partition is ever removed here.
-//   - A failing read is an error and never a verdict about a directory.
+//   - Only a directory whose valid marker names an incarnation of which the caller
+//     hands in the verdict Gone is removed (TestNothingButTheGoneIsRemoved), after it was
+//     renamed away from the topic's name, its marker last.
+//   - A failing read is an error and never a verdict about a directory. What is no
+//     directory (a file, a link) is left alone, whatever its name.
 //
-// One function, move, renames topic directories. The open guard of a topic (one
-// per name) is held by whoever opens, sets aside or will purge it.
+// One function, act, renames and removes topic directories, takes the verdict as an
+// argument and reads the marker again. The open guard of a topic (one per name,
+// letter case aside, because a disk may ignore it) is held by whoever opens, sets
+// aside, purges or reclaims, until it is done.
 //
 // It does not ask the metastore: its caller does, and hands the verdict in.
 //

@@ -40,12 +40,13 @@ func parseMarker(b []byte) topic.Incarnation {
 // found is what stands under a name.
 type found struct {
 	exists bool
+	other  bool              // it is no directory: a file, or a link to wherever
 	id     topic.Incarnation // 0: without a valid marker
 }
 
 // inspect looks at a directory. An error means that it could not look.
 func inspect(fsys vfs.FS, dir string) (found, error) {
-	info, err := fsys.Stat(dir)
+	info, err := fsys.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return found{}, nil
 	}
@@ -53,7 +54,7 @@ func inspect(fsys vfs.FS, dir string) (found, error) {
 		return found{}, fmt.Errorf("look at %s: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return found{exists: true}, nil
+		return found{exists: true, other: true}, nil
 	}
 	f, err := fsys.OpenRead(path.Join(dir, markerName))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) {
@@ -68,7 +69,7 @@ func inspect(fsys vfs.FS, dir string) (found, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return found{}, errors.Join(fmt.Errorf("read the marker of %s: %w", dir, err), f.Close())
 	}
-	return found{true, parseMarker(b[:n])}, f.Close()
+	return found{exists: true, id: parseMarker(b[:n])}, f.Close()
 }
 
 // writeMarker makes the marker in a new directory, durable with it.

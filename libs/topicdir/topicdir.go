@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -33,7 +32,9 @@ var (
 	ErrAmbiguous = errors.New("several directories set aside carry this incarnation")
 	// ErrIncarnation: an incarnation of 0 names nothing.
 	ErrIncarnation = errors.New("no incarnation given")
-	errNoFreeName  = errors.New("no free name to set a directory aside")
+	// ErrNotDirectory: a file or a link stands under the name. It is left alone.
+	ErrNotDirectory = errors.New("not a directory")
+	errNoFreeName   = errors.New("no free name to set a directory aside")
 )
 
 // VerdictNeeded is Open's error when the directory belongs to an incarnation on
@@ -68,11 +69,11 @@ type Store struct {
 	data string
 
 	mu     sync.Mutex // guards guards; never held while one is waited for
-	guards map[string]*guard
+	guards map[string]*openGuard
 }
 
-// guard is the open guard of one name, while someone holds or waits for it.
-type guard struct {
+// openGuard is the open guard of one name, while someone holds or waits for it.
+type openGuard struct {
 	mu   sync.Mutex // held across the renames of one topic: that is its purpose
 	uses int        // guarded by Store.mu
 }
@@ -81,7 +82,7 @@ type guard struct {
 // they are missing, and clears staging of what a killed process left there:
 // directories that hold at most a marker.
 func New(fsys vfs.FS, data string) (*Store, error) {
-	s := &Store{fs: fsys, data: data, guards: map[string]*guard{}}
+	s := &Store{fs: fsys, data: data, guards: map[string]*openGuard{}}
 	for _, d := range []string{topicsDir, stagingDir} {
 		if err := fsys.MkdirAll(path.Join(data, d)); err != nil {
 			return nil, fmt.Errorf("make %s: %w", d, err)
@@ -136,13 +137,14 @@ func (s *Store) clearStaged(dir string) error {
 	return nil
 }
 
-// Guard takes the open guard of a topic and returns what gives it back. Open
-// takes it by itself.
-func (s *Store) Guard(name string) (release func()) {
+// guard takes the open guard of a topic and returns what gives it back. Names
+// that a disk may take for one have one guard.
+func (s *Store) guard(name string) (release func()) {
+	name = topic.FoldName(name)
 	s.mu.Lock()
 	g := s.guards[name]
 	if g == nil {
-		g = &guard{}
+		g = &openGuard{}
 		s.guards[name] = g
 	}
 	g.uses++
@@ -165,9 +167,9 @@ type Request struct {
 	// Judged and Verdict answer an earlier VerdictNeeded.
 	Judged  topic.Incarnation
 	Verdict Verdict
-	// Dropped, when set, is called under the guard right after a directory was
-	// set aside and before a fresh one exists: what is kept in memory of the old
-	// one has to go now.
+	// Dropped, when set, is called under the guard before a directory is set aside
+	// and again right after, before a fresh one exists: what is kept in memory of
+	// the old one has to go each time.
 	Dropped func(old topic.Incarnation)
 }
 
@@ -195,11 +197,14 @@ func (s *Store) Open(req Request) (Opened, error) {
 	if req.Incarnation == 0 {
 		return Opened{}, fmt.Errorf("open the directory of topic %s: %w", req.Topic, ErrIncarnation)
 	}
-	defer s.Guard(req.Topic)()
+	defer s.guard(req.Topic)()
 	out := Opened{Path: s.path(req.Topic)}
 	at, err := inspect(s.fs, out.Path)
 	if err != nil {
 		return Opened{}, err
+	}
+	if at.other {
+		return Opened{}, fmt.Errorf("open the directory of topic %s: %w", req.Topic, ErrNotDirectory)
 	}
 	if at.exists && at.id == req.Incarnation {
 		// A killed process may have renamed without reaching the sync.
@@ -226,16 +231,9 @@ func (s *Store) replace(req *Request, old topic.Incarnation, out *Opened) error 
 			return fmt.Errorf("open the directory of topic %s for incarnation %s: %w: %s", req.Topic, req.Incarnation, ErrLive, old)
 		}
 	}
-	name, err := s.freeName(req.Topic, old)
+	name, err := s.setAside(req.Topic, old, req.Verdict, req.Dropped)
 	if err != nil {
-		return fmt.Errorf("set aside incarnation %s of topic %s: %w", old, req.Topic, err)
-	}
-	err = s.move(out.Path, s.path(name))
-	if req.Dropped != nil {
-		req.Dropped(old) // after a failure too: the rename may be done, only its sync not
-	}
-	if err != nil {
-		return fmt.Errorf("set aside incarnation %s of topic %s: %w", old, req.Topic, err)
+		return err
 	}
 	out.SetAside, out.Unsure = name, old == 0 || req.Verdict == Unknown
 	return nil
@@ -249,7 +247,7 @@ func (s *Store) fill(req *Request, out *Opened) error {
 		return fmt.Errorf("open the directory of topic %s: %w", req.Topic, err)
 	}
 	if own != "" {
-		if err := s.move(s.path(own), out.Path); err != nil {
+		if _, err := s.act(action{from: s.path(own), to: out.Path, id: req.Incarnation}); err != nil {
 			return fmt.Errorf("move %s back: %w", own, err)
 		}
 		out.Restored = true
@@ -264,7 +262,7 @@ func (s *Store) fill(req *Request, out *Opened) error {
 		err = writeMarker(s.fs, staged, req.Incarnation)
 	}
 	if err == nil {
-		err = s.move(staged, out.Path)
+		_, err = s.act(action{from: staged, to: out.Path, id: req.Incarnation})
 	}
 	if err != nil {
 		return fmt.Errorf("make the directory of topic %s: %w", req.Topic, err)
@@ -301,30 +299,16 @@ func (s *Store) quarantined(name string, id topic.Incarnation) (string, error) {
 
 // freeName is a name for a directory that is set aside.
 func (s *Store) freeName(name string, id topic.Incarnation) (string, error) {
-	base := name + staleInfix + id.String()
 	for n := range maxAside {
-		try := base
-		if n > 0 {
-			try = base + "-" + strconv.Itoa(n)
-		}
-		switch _, err := s.fs.Stat(s.path(try)); {
+		try := asideName(name, id, n)
+		switch _, err := s.fs.Lstat(s.path(try)); {
 		case errors.Is(err, fs.ErrNotExist):
 			return try, nil
 		case err != nil:
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%w: %s", errNoFreeName, base)
-}
-
-// move is the only function that renames topic directories. The caller holds the
-// guard and has seen that nothing stands at the new name. It is durable when it
-// returns; after an error either name may stand.
-func (s *Store) move(from, to string) error {
-	if err := s.fs.Rename(from, to); err != nil {
-		return err
-	}
-	return s.fs.SyncDir(path.Join(s.data, topicsDir))
+	return "", fmt.Errorf("%w: %s", errNoFreeName, asideName(name, id, 0))
 }
 
 func (s *Store) path(name string) string { return path.Join(s.data, topicsDir, name) }

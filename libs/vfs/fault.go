@@ -10,7 +10,7 @@ import (
 type OpKind string
 
 // The operations that a rule sees. Reads that cannot be told from one another
-// by a caller (Size, Stat) count as OpStat.
+// by a caller (Size, Stat, Lstat) count as OpStat.
 const (
 	OpCreate   OpKind = "create"
 	OpOpen     OpKind = "open" // OpenRead too
@@ -120,6 +120,13 @@ func (f *faultFS) Stat(name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	return f.inner.Stat(name)
+}
+
+func (f *faultFS) Lstat(name string) (fs.FileInfo, error) {
+	if err := f.err(OpStat, name); err != nil {
+		return nil, err
+	}
+	return f.inner.Lstat(name)
 }
 
 func (f *faultFS) Lock(name string) (io.Closer, error) {

@@ -241,6 +241,9 @@ func (m *Mem) Stat(name string) (fs.FileInfo, error) {
 	return memInfo{base, int64(len(node.data)), node.entries != nil}, nil
 }
 
+// Lstat implements FS: it knows no links.
+func (m *Mem) Lstat(name string) (fs.FileInfo, error) { return m.Stat(name) }
+
 // SyncDir implements FS.
 func (m *Mem) SyncDir(name string) error {
 	m.mu.Lock()

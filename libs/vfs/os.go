@@ -34,6 +34,7 @@ func (osFS) RemoveAll(name string) error                { return os.RemoveAll(na
 func (osFS) MkdirAll(name string) error                 { return os.MkdirAll(name, DirMode) }
 func (osFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 func (osFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (osFS) Lstat(name string) (fs.FileInfo, error)     { return os.Lstat(name) }
 
 func (osFS) SyncDir(name string) error {
 	d, err := os.Open(name)

@@ -41,6 +41,8 @@ type FS interface {
 	ReadDir(name string) ([]fs.DirEntry, error)
 	// Stat describes a name.
 	Stat(name string) (fs.FileInfo, error)
+	// Lstat is Stat that does not follow a symbolic link: it describes the link.
+	Lstat(name string) (fs.FileInfo, error)
 	// SyncDir makes the names in a directory durable.
 	SyncDir(name string) error
 	// Lock takes an exclusive lock that ends with Close of the result or with

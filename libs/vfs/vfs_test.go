@@ -102,8 +102,14 @@ func contract(t *testing.T, f vfs.FS, root string) {
 	if total, free, err := f.Usage(root); err != nil || total == 0 || free > total {
 		t.Errorf("Usage = %d, %d, %v", total, free, err)
 	}
+	if info, err := f.Lstat(d); err != nil || !info.IsDir() {
+		t.Errorf("Lstat of a directory = %v, %v", info, err)
+	}
 	must(t, f.RemoveAll(root+"/a"))
 	must(t, f.RemoveAll(root+"/a"))
+	if _, err := f.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Lstat removed = %v", err)
+	}
 	if _, err := f.Stat(d); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Stat removed = %v", err)
 	}
