@@ -38,10 +38,15 @@ func (r *Router) Read(ctx context.Context, t *topic.Topic, partition int32, req 
 	}
 	ctx, cancel := context.WithTimeout(ctx, readBudget)
 	defer cancel()
+	ctx, stop := r.untilEnd(ctx, t)
+	defer stop()
 	req.Target = target
 	res, err := wire.Read(ctx, &req)
 	if err == nil {
 		return res, nil
+	}
+	if err := r.ended(t); err != nil {
+		return nil, err
 	}
 	var refused *problem.Problem
 	if errors.As(err, &refused) {

@@ -133,6 +133,13 @@ func (f *fakeNode) Settle(ctx context.Context, req *nodeapi.SettleRequest) (*nod
 	return res, nil
 }
 
+func (f *fakeNode) Read(ctx context.Context, _ *nodeapi.ReadRequest) (*nodeapi.ReadResult, error) {
+	if err := f.wait(ctx); err != nil {
+		return nil, err
+	}
+	return &nodeapi.ReadResult{}, nil
+}
+
 func (f *fakeNode) Details(ctx context.Context, req *nodeapi.DetailsRequest) (*nodeapi.DetailsResult, error) {
 	if err := f.wait(ctx); err != nil {
 		return nil, err

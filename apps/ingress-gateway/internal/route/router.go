@@ -232,8 +232,8 @@ func (r *Router) leader(t *topic.Topic, partition int32) (nodeapi.Target, string
 	case errors.Is(err, metastate.ErrUnavailable):
 		return nodeapi.Target{}, "", problem.New(problem.NotReady, "this gateway does not know yet who leads the partitions")
 	case err != nil || parts.Incarnation != t.Incarnation:
-		if r.deps.View.Ended(t.Incarnation) {
-			return nodeapi.Target{}, "", problem.New(problem.TopicNotFound, "there is no topic %q", t.Name)
+		if err := r.ended(t); err != nil {
+			return nodeapi.Target{}, "", err
 		}
 		return nodeapi.Target{}, "", noLeader(t, partition)
 	case int(partition) >= len(parts.List) || parts.List[partition].Leader == "":

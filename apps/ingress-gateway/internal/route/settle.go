@@ -77,6 +77,7 @@ func (r *Router) settleOnce(ctx context.Context, t *topic.Topic, ops []nodeapi.S
 	if len(ops) == 1 {
 		return r.settleSingle(ctx, t, ops, statuses)
 	}
+	changed := r.deps.View.Changed()
 	jobs, at := map[string]*settleJob{}, map[string][]int{}
 	for _, i := range open {
 		_, leader, err := r.leader(t, ops[i].Partition)
@@ -99,10 +100,13 @@ func (r *Router) settleOnce(ctx context.Context, t *topic.Topic, ops []nodeapi.S
 		r.node(leader).enqueue(j)
 	}
 	for leader, j := range jobs {
-		select {
-		case <-j.done:
+		done, err := r.settled(ctx, t, j, changed)
+		if err != nil {
+			return nil, err
+		}
+		if done {
 			unknown = collect(j, at[leader], statuses, unknown)
-		case <-ctx.Done():
+		} else {
 			unknown = append(unknown, at[leader]...)
 		}
 	}
@@ -111,6 +115,7 @@ func (r *Router) settleOnce(ctx context.Context, t *topic.Topic, ops []nodeapi.S
 
 // settleSingle is settleOnce for one operation, which is what most requests have.
 func (r *Router) settleSingle(ctx context.Context, t *topic.Topic, ops []nodeapi.SettleOp, statuses []nodeapi.SettleStatus) (unknown []int, err error) {
+	changed := r.deps.View.Changed()
 	_, leader, err := r.leader(t, ops[0].Partition)
 	if problem.HasCode(err, problem.TopicNotFound) || problem.HasCode(err, problem.NotReady) {
 		return nil, err
@@ -122,12 +127,11 @@ func (r *Router) settleSingle(ctx context.Context, t *topic.Topic, ops []nodeapi
 	// A copy: the job may outlive the caller, who uses ops again.
 	j := &settleJob{ops: []nodeapi.SettleOp{ops[0]}, done: make(chan struct{})}
 	r.node(leader).enqueue(j)
-	select {
-	case <-j.done:
-		return collect(j, []int{0}, statuses, nil), nil
-	case <-ctx.Done():
-		return []int{0}, nil
+	done, err := r.settled(ctx, t, j, changed)
+	if err != nil || !done {
+		return []int{0}, err
 	}
+	return collect(j, []int{0}, statuses, nil), nil
 }
 
 func collect(j *settleJob, at []int, statuses []nodeapi.SettleStatus, unknown []int) []int {
