@@ -33,7 +33,7 @@ const leaderlessPolls = 20
 // registrar is the state of the loop between its steps.
 type registrar struct {
 	m         *Member
-	forgotten bool   // the leader does not know a member that was registered
+	forgotten bool   // the leader does not know a member that was registered, or not all of what it says
 	said      string // the last failure logged, so that each is logged once
 }
 
@@ -96,6 +96,7 @@ func (m *Member) heartbeat(ctx context.Context) error {
 	backlog, disk := m.load()
 	err := m.leader.Heartbeat(ctx, &metaapi.HeartbeatRequest{
 		NodeID: m.cfg.NodeID, DiskID: m.dir.id.DiskID, BootNonce: m.nonce, WALBacklog: backlog, DiskUsedPercent: disk,
+		Release: m.cfg.Release, NewestEntryType: uint8(metastate.NewestType()),
 	})
 	if err != nil {
 		m.log.Debug("heartbeat did not succeed", "err", err)

@@ -3,6 +3,7 @@ package metaapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -120,6 +121,9 @@ func judge(err error) verdict {
 	case err == nil:
 		return answered
 	case errors.As(err, &p):
+		if p.Code == problem.NotReady && p.Members[upgrading] != nil {
+			return answered // no other voter can say more
+		}
 		switch p.Code {
 		case problem.NotMetastoreLeader, problem.NoRaftConfiguration, problem.WrongNode,
 			problem.NotReady, problem.NoMetastoreLeader, problem.Overloaded:
@@ -190,6 +194,21 @@ func HintOf(err error) string {
 func NotLeader(leaderID, leaderAddr string) *problem.Problem {
 	return problem.New(problem.NotMetastoreLeader, "this node does not lead the metastore").
 		With("leader_id", leaderID).With("leader_addr", leaderAddr)
+}
+
+// upgrading is the member of a refusal by which it is the leader's last word.
+const upgrading = "waiting_for"
+
+// Upgrading is the leader's refusal of a change that some nodes could not follow
+// yet, for what they are by their ids. Nothing was done; it passes when they run
+// this release, or have left the cluster.
+func Upgrading(what string, ids []string) *problem.Problem {
+	who := ids[0]
+	if n := len(ids) - 1; n > 0 {
+		who = fmt.Sprintf("%s and %d more", who, n)
+	}
+	return problem.New(problem.NotReady, "the cluster is being upgraded: %s has not said that its release knows %s", who, what).
+		With(upgrading, ids)
 }
 
 func (l *Leader) candidates() []string {

@@ -50,8 +50,8 @@ type JoinRequest struct {
 	RPCAddr         string           `json:"rpc_addr"`
 	Zone            string           `json:"zone"`
 	Release         string           `json:"release"`
-	NewestEntryType uint8            `json:"newest_entry_type"`
-	Empty           bool             `json:"empty"` // this process made the identity file in this start
+	NewestEntryType uint8            `json:"newest_entry_type"` // 0: not told; then it is of the first release
+	Empty           bool             `json:"empty"`             // this process made the identity file in this start
 }
 
 // JoinResult says how an admitted node stands.
@@ -74,13 +74,17 @@ type RegisterRequest struct {
 	NewestEntryType uint8            `json:"newest_entry_type"`
 }
 
-// HeartbeatRequest is sent every 5 s by every member.
+// HeartbeatRequest is sent every 5 s by every member. One whose Release or
+// NewestEntryType are not those of the record is refused with member_not_found:
+// the member registered with a leader that did not know them, and has to again.
 type HeartbeatRequest struct {
 	NodeID          string     `json:"node_id"`
 	DiskID          topic.ID64 `json:"disk_id"`
 	BootNonce       topic.ID64 `json:"boot_nonce"`
 	WALBacklog      int64      `json:"wal_backlog"`
 	DiskUsedPercent int        `json:"disk_used_percent"`
+	Release         string     `json:"release"`           // "": not told
+	NewestEntryType uint8      `json:"newest_entry_type"` // 0: not told
 }
 
 // ChangeResult is an applied change.
