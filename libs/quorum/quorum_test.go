@@ -13,12 +13,12 @@ import (
 func replicas(n int) []Replica {
 	set := make([]Replica, n)
 	for i := range set {
-		set[i] = Replica{fmt.Sprintf("s%d", i+1), topic.ID64(i + 1)}
+		set[i] = Replica{Node: fmt.Sprintf("s%d", i+1), Disk: topic.ID64(i + 1)}
 	}
 	return set
 }
 
-func lead(t *testing.T, n int, epoch topic.Epoch, log Log) (*Leader, []Replica) {
+func leading(t *testing.T, n int, epoch topic.Epoch, log Log) (*Leader, []Replica) {
 	t.Helper()
 	set := replicas(n)
 	l, err := BecomeLeader(set[0], set, epoch, log)
@@ -46,7 +46,7 @@ func wantHWM(t *testing.T, l *Leader, want int64, when string) {
 
 // The example of the seed: 100, 100, 95 commit up to and including record 99.
 func TestWorkedExample(t *testing.T) {
-	l, set := lead(t, 3, 1, Log{})
+	l, set := leading(t, 3, 1, Log{})
 	l.Synced(100)
 	wantHWM(t, l, 0, "one of three")
 	fetch(t, l, set[2], 95)
@@ -59,7 +59,7 @@ func TestWorkedExample(t *testing.T) {
 // epoch 4, which must not commit it by counting: the copy with epoch 3 could
 // still win an election and replace it. A record of epoch 4 takes it along.
 func TestFigure8(t *testing.T) {
-	l, set := lead(t, 5, 4, Log{LEO: 2, HWM: 1, LastEpoch: 2})
+	l, set := leading(t, 5, 4, Log{LEO: 2, HWM: 1, LastEpoch: 2})
 	if l.LeaderChange() != AtOnce || l.CanServe() {
 		t.Fatal("a tail of an earlier epoch, and no leader change asked for")
 	}
@@ -80,7 +80,7 @@ func TestFigure8(t *testing.T) {
 }
 
 func TestEvenNumberNeedsMoreThanHalf(t *testing.T) {
-	l, set := lead(t, 4, 1, Log{})
+	l, set := leading(t, 4, 1, Log{})
 	l.Synced(10)
 	fetch(t, l, set[1], 10)
 	wantHWM(t, l, 0, "two of four")
@@ -89,7 +89,7 @@ func TestEvenNumberNeedsMoreThanHalf(t *testing.T) {
 }
 
 func TestLaggingMinorityDelaysNobody(t *testing.T) {
-	l, set := lead(t, 5, 1, Log{})
+	l, set := leading(t, 5, 1, Log{})
 	l.Synced(50)
 	fetch(t, l, set[1], 50)
 	fetch(t, l, set[2], 40)
@@ -97,7 +97,7 @@ func TestLaggingMinorityDelaysNobody(t *testing.T) {
 }
 
 func TestHWMNeverMovesBack(t *testing.T) {
-	l, set := lead(t, 3, 1, Log{})
+	l, set := leading(t, 3, 1, Log{})
 	l.Synced(10)
 	fetch(t, l, set[1], 10)
 	if fetch(t, l, set[1], 2) || l.Synced(5) {
@@ -124,7 +124,7 @@ func TestMajorityOfOne(t *testing.T) {
 		{"ends below its HWM: a gap", Log{LEO: 5, HWM: 9, LastEpoch: 3}, 9, BeforeFirstAppend, true},
 		{"lost everything but its HWM", Log{LEO: 0, HWM: 9}, 9, BeforeFirstAppend, true},
 	} {
-		l, _ := lead(t, 1, 4, c.log)
+		l, _ := leading(t, 1, 4, c.log)
 		if l.Start() != c.start || l.LeaderChange() != c.change || l.CanServe() != c.settled || l.HWM() != c.log.HWM {
 			t.Errorf("%s: start %d, change %d, settled %t, HWM %d", c.name, l.Start(), l.LeaderChange(), l.CanServe(), l.HWM())
 		}
@@ -149,8 +149,8 @@ func TestRefusals(t *testing.T) {
 		"empty set":            {set[0], nil, 1, Log{}, ErrInvalidSet},
 		"large set":            {set[0], replicas(MaxReplicas + 1), 1, Log{}, ErrInvalidSet},
 		"twice":                {set[0], []Replica{set[0], set[0]}, 1, Log{}, ErrInvalidSet},
-		"self not in it":       {Replica{"s9", 9}, set, 1, Log{}, ErrInvalidSet},
-		"self on another disk": {Replica{"s1", 9}, set, 1, Log{}, ErrInvalidSet},
+		"self not in it":       {Replica{Node: "s9", Disk: 9}, set, 1, Log{}, ErrInvalidSet},
+		"self on another disk": {Replica{Node: "s1", Disk: 9}, set, 1, Log{}, ErrInvalidSet},
 		"no epoch":             {set[0], set, 0, Log{}, ErrStaleEpoch},
 		"its own old epoch":    {set[0], set, 4, Log{LastEpoch: 4}, ErrStaleEpoch},
 		"replicated, lost":     {set[0], set, 5, Log{LEO: 3, HWM: 4, LastEpoch: 4}, ErrBelowHWM},
@@ -159,7 +159,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	l, _ := lead(t, 3, 5, Log{})
+	l, _ := leading(t, 3, 5, Log{})
 	l.Synced(10)
 	for name, c := range map[string]struct {
 		r      Replica
@@ -167,8 +167,8 @@ func TestRefusals(t *testing.T) {
 		offset int64
 		want   error
 	}{
-		"observer":       {Replica{"s9", 9}, 5, 10, ErrNotReplica},
-		"another disk":   {Replica{"s2", 9}, 5, 10, ErrNotReplica},
+		"observer":       {Replica{Node: "s9", Disk: 9}, 5, 10, ErrNotReplica},
+		"another disk":   {Replica{Node: "s2", Disk: 9}, 5, 10, ErrNotReplica},
 		"the leader":     {set[0], 5, 10, ErrNotReplica},
 		"older epoch":    {set[1], 4, 10, ErrStaleEpoch},
 		"newer epoch":    {set[1], 6, 10, ErrNewerEpoch},
