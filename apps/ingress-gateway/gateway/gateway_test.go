@@ -98,7 +98,7 @@ func (f *fakeLeader) LookupTopic(_ context.Context, req *metaapi.LookupTopicRequ
 func TestUnknownNamesCostTheLeaderOneQuestion(t *testing.T) {
 	meta := testkit.NewMeta()
 	leader := &fakeLeader{topics: map[string]*topic.Topic{"new": {Name: "new", Incarnation: 9}}}
-	names := newTopics(meta, leader, func(context.Context, uint64) error { return nil })
+	names := newTopics(meta, leader, func(context.Context, uint64) error { return nil }, nil)
 	for range 10 {
 		if got, err := names.Resolve(context.Background(), "new"); err != nil || got.Incarnation != 9 {
 			t.Fatalf("%v, %v", got, err)

@@ -59,7 +59,7 @@ func Flags() []cli.Flag {
 // refuses to start (proc.ErrUsage).
 func Configure(common proc.Common, c *cli.Context) (Config, error) {
 	cfg := Config{
-		Member: member.FromCommon(common, topic.RoleGateway), HTTPAddr: c.String("http-addr"),
+		Member: member.FromCommon(common, topic.RoleGateway), Bus: common.Bus, HTTPAddr: c.String("http-addr"),
 		HTTPTLS: tlsconf.Files{Cert: c.String("http-tls-cert"), Key: c.String("http-tls-key")},
 		API: api.Config{
 			NodeID: common.NodeID, Release: proc.Release, MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),

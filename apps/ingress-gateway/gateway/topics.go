@@ -41,7 +41,8 @@ type topics struct {
 	view    metastate.View
 	leader  leaderAPI
 	applied func(ctx context.Context, index uint64) error
-	asking  chan struct{} // a slot per question under way
+	purged  func(name string, id topic.Incarnation) // tells others of a life that has ended; does not wait
+	asking  chan struct{}                           // a slot per question under way
 	flights singleflight.Group
 
 	mu    sync.Mutex // guards known
@@ -57,8 +58,8 @@ type answer struct {
 
 var _ api.Topics = (*topics)(nil)
 
-func newTopics(view metastate.View, leader leaderAPI, applied func(context.Context, uint64) error) *topics {
-	return &topics{view: view, leader: leader, applied: applied, asking: make(chan struct{}, maxLookups), known: map[string]answer{}}
+func newTopics(view metastate.View, leader leaderAPI, applied func(context.Context, uint64) error, purged func(string, topic.Incarnation)) *topics {
+	return &topics{view: view, leader: leader, applied: applied, purged: purged, asking: make(chan struct{}, maxLookups), known: map[string]answer{}}
 }
 
 // Resolve implements api.Topics.
@@ -172,10 +173,12 @@ func (t *topics) Update(ctx context.Context, old *topic.Topic, c topic.Config) (
 func (t *topics) Delete(ctx context.Context, old *topic.Topic, version uint64) error {
 	defer t.forget(old.Name)
 	res, err := t.leader.DeleteTopic(ctx, &metaapi.DeleteTopicRequest{Name: old.Name, Incarnation: old.Incarnation, Version: version})
-	if err == nil {
-		t.await(ctx, res.Index)
+	if err != nil {
+		return err
 	}
-	return err
+	t.purged(old.Name, old.Incarnation) // the life that was read and compared, not what has the name now
+	t.await(ctx, res.Index)
+	return nil
 }
 
 // outgrow waits until this replica shows something newer than what the leader

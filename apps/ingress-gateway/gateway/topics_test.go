@@ -33,7 +33,7 @@ func TestARefusedChangeWaitsForTheReplica(t *testing.T) {
 		meta := testkit.NewMeta()
 		old := topic.Topic{Name: "orders", Incarnation: 9, Version: 1}
 		meta.PutTopic(old, nil)
-		names := newTopics(meta, &strictLeader{version: 2}, func(context.Context, uint64) error { return nil })
+		names := newTopics(meta, &strictLeader{version: 2}, func(context.Context, uint64) error { return nil }, nil)
 		go func() {
 			time.Sleep(300 * time.Millisecond)
 			meta.PutTopic(topic.Topic{Name: "other", Incarnation: 3}, nil) // not what is waited for
@@ -59,4 +59,39 @@ func TestARefusedChangeWaitsForTheReplica(t *testing.T) {
 			t.Errorf("waited %s, want %s", d, ownReplica)
 		}
 	})
+}
+
+// deletingLeader commits a delete, or fails with err.
+type deletingLeader struct {
+	leaderAPI
+	asked *metaapi.DeleteTopicRequest
+	err   error
+}
+
+func (f *deletingLeader) DeleteTopic(_ context.Context, req *metaapi.DeleteTopicRequest) (*metaapi.ChangeResult, error) {
+	f.asked = req
+	return &metaapi.ChangeResult{Index: 42}, f.err
+}
+
+// TestADeleteIsToldOnceItIsCommitted: of the life that was deleted, before this
+// gateway's own replica is waited for, and never of a delete that was not made.
+func TestADeleteIsToldOnceItIsCommitted(t *testing.T) {
+	meta, leader := testkit.NewMeta(), &deletingLeader{}
+	meta.PutTopic(topic.Topic{Name: "orders", Incarnation: 10}, nil) // a new life has the name already
+	var told []topic.Incarnation
+	waited := 0
+	names := newTopics(meta, leader, func(context.Context, uint64) error { waited++; return nil }, func(name string, id topic.Incarnation) {
+		if name != "orders" || leader.asked == nil || waited > 0 {
+			t.Errorf("told of %s, asked %v, waited %d", name, leader.asked, waited)
+		}
+		told = append(told, id)
+	})
+	old := &topic.Topic{Name: "orders", Incarnation: 9, Version: 1}
+	if err := names.Delete(t.Context(), old, 0); err != nil || len(told) != 1 || told[0] != 9 || waited != 1 {
+		t.Fatalf("%v, told %v, waited %d", err, told, waited)
+	}
+	leader.err = problem.New(problem.TopicChanged, "no")
+	if err := names.Delete(t.Context(), old, 0); !problem.HasCode(err, problem.TopicChanged) || len(told) != 1 {
+		t.Fatalf("%v, told %v", err, told)
+	}
 }
