@@ -3,6 +3,7 @@
 
 SHELL := /bin/bash
 BIN := bin
+# nats-server (the bus of deploy/compose) is built as it is pinned in tools/go.mod.
 PROGRAMS := metastore-voter storage-node ingress-gateway purge-sweeper
 MODULES := libs/client libs apps/metastore-voter apps/storage-node apps/ingress-gateway apps/purge-sweeper tools e2e
 GO := go
@@ -17,7 +18,7 @@ help: ## show this list
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	$(GO) build $(VERSION_FLAGS) -o $(BIN)/ $(addprefix ./apps/,$(PROGRAMS)) ./tools/narad ./tools/bench
+	$(GO) build $(VERSION_FLAGS) -o $(BIN)/ $(addprefix ./apps/,$(PROGRAMS)) ./tools/narad ./tools/bench github.com/nats-io/nats-server/v2
 
 run: build ## start a cluster on loopback and print the commands to try (Ctrl-C stops it)
 	@exec $(BIN)/narad dev $(ARGS)

@@ -28,6 +28,7 @@ func devCommand() *cli.Command {
 			&cli.StringFlag{Name: "ready-file", Usage: "`file` that is written once every node is ready"},
 			&cli.BoolFlag{Name: "tls", Usage: "let the nodes speak mutual TLS with each other; certificates are made under <data-dir>/certs (the client port stays plain HTTP)"},
 			&cli.BoolFlag{Name: "no-gossip", Usage: "start every node without gossip: dead nodes are then avoided once the metastore says so"},
+			&cli.StringFlag{Name: "nats-url", Usage: "`URL` of the NATS server that the nodes use as a bus (default: one inside this process)"},
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "of the nodes: debug, info, warn or error"},
 		},
 		Action: devAction,
@@ -53,7 +54,7 @@ func devAction(c *cli.Context) (err error) {
 	}
 	cluster, err := dev.New(dev.Config{
 		Size:     dev.Size{Voters: c.Int("voters"), StorageNodes: c.Int("storage-nodes"), Gateways: c.Int("gateways")},
-		BasePort: c.Int("base-port"), DataDir: dir, ReadyFile: c.String("ready-file"), LogLevel: c.String("log-level"), TLS: c.Bool("tls"), NoGossip: c.Bool("no-gossip"),
+		BasePort: c.Int("base-port"), DataDir: dir, ReadyFile: c.String("ready-file"), LogLevel: c.String("log-level"), TLS: c.Bool("tls"), NoGossip: c.Bool("no-gossip"), NATSURL: c.String("nats-url"),
 		Log: c.App.ErrWriter,
 	})
 	if errors.Is(err, dev.ErrConfig) {

@@ -35,6 +35,7 @@ type Config struct {
 	LogLevel  string // of the nodes; empty: info
 	TLS       bool   // between nodes, with certificates under DataDir that are made if they are not there
 	NoGossip  bool   // start every node without gossip
+	NATSURL   string // of the NATS server of the bus; empty: one inside this process
 	// Program finds the executable of a role. Nil: Find.
 	Program func(name string) (string, error)
 	// Log hears of nodes that die and come back, one line each. Nil: nobody.
@@ -44,6 +45,7 @@ type Config struct {
 // Cluster is a planned and then running set of nodes.
 type Cluster struct {
 	cfg    Config
+	bus    string // address of the NATS server inside this process; empty: none
 	nodes  []*process
 	starts chan func() // run on the one thread that the children's lives hang on
 	kill   chan struct{}
@@ -69,15 +71,15 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
 	}
 	cfg.DataDir = dir
-	nodes, err := plan(cfg.Size, cfg.BasePort, dir, cfg.LogLevel, cfg.TLS, !cfg.NoGossip)
+	l, err := plan(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if addr := busy(nodes); addr != "" {
+	if addr := l.busy(); addr != "" {
 		return nil, fmt.Errorf("%s is in use: stop what listens there, or choose another --base-port (%d ports from it are needed)", addr, PortSpan)
 	}
-	c := &Cluster{cfg: cfg, pid: make([]int, len(nodes)), starts: make(chan func()), kill: make(chan struct{})}
-	for i, n := range nodes {
+	c := &Cluster{cfg: cfg, bus: l.bus, pid: make([]int, len(l.nodes)), starts: make(chan func()), kill: make(chan struct{})}
+	for i, n := range l.nodes {
 		path, err := cfg.Program(n.role)
 		if err != nil {
 			return nil, err
@@ -88,7 +90,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	if cfg.TLS {
-		return c, errors.Join(makeCerts(certsDir(dir), nodes), makeSecret(secretFile(dir)))
+		return c, errors.Join(makeCerts(certsDir(dir), l.nodes), makeSecret(secretFile(dir)))
 	}
 	return c, nil
 }
@@ -120,6 +122,13 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 	}
 	if err := c.setPID(0, 0); err != nil { // endpoints.json is there before any process
 		return err
+	}
+	if c.bus != "" {
+		stopBus, err := serveBus(c.bus)
+		if err != nil {
+			return err
+		}
+		defer stopBus() // after the last node, so that none loses it on its way out
 	}
 	launcher := make(chan struct{})
 	go func() { defer close(launcher); c.launch() }()

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -175,38 +176,45 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	one, err := plan(Size{1, 1, 1}, 7942, "/d", "info", false, true)
+	at := func(size Size, change func(*Config)) (*layout, error) {
+		cfg := Config{Size: size, BasePort: 7942, DataDir: "/d", LogLevel: "info"}
+		if change != nil {
+			change(&cfg)
+		}
+		return plan(cfg)
+	}
+	one, err := at(Size{1, 1, 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const common = " --gossip-addr=GOSSIP --nats-url= --advertise 127.0.0.1 --log-format text --log-level info --insecure "
+	const common = " --gossip-addr=GOSSIP --nats-url=nats://127.0.0.1:7946 --advertise 127.0.0.1 --log-format text --log-level info --insecure "
 	want := []string{
 		"--node-id voter-1 --data-dir /d/voter-1 --rpc-addr 127.0.0.1:7999 --raft-addr 127.0.0.1:8000 --ops-addr 127.0.0.1:8001" + common + "--single",
 		"--node-id storage-1 --data-dir /d/storage-1 --rpc-addr 127.0.0.1:7996 --raft-addr 127.0.0.1:7997 --ops-addr 127.0.0.1:7998" + common + "--join 127.0.0.1:7999",
 		"--node-id gateway-1 --data-dir /d/gateway-1 --rpc-addr 127.0.0.1:7993 --raft-addr 127.0.0.1:7994 --ops-addr 127.0.0.1:7995" + common +
 			"--http-addr 127.0.0.1:7942 --auth none --drain-delay 0s --join 127.0.0.1:7999",
 	}
-	for i, n := range one {
+	for i, n := range one.nodes {
 		want[i] = strings.Replace(want[i], "GOSSIP", "127.0.0.1:"+strconv.Itoa(7943+i), 1)
 		if got := strings.Join(n.args, " "); got != want[i] {
 			t.Errorf("got  %s\nwant %s", got, want[i])
 		}
 	}
-	secure, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true, true)
+	secure, err := at(Size{1, 1, 1}, func(c *Config) { c.TLS = true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, n := range secure {
+	for i, n := range secure.nodes {
 		files := "--tls-cert /d/certs/" + n.id + ".pem --tls-key /d/certs/" + n.id + "-key.pem --tls-ca /d/certs/ca.pem --cluster-secret-file /d/certs/cluster-secret"
 		if got := strings.Join(n.args, " "); got != strings.Replace(want[i], "--insecure", files, 1) {
 			t.Errorf("with TLS %s", got)
 		}
 	}
-	three, err := plan(Size{3, 9, 4}, 7942, "/d", "info", false, true)
+	three, err := at(Size{3, 9, 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Join(three[1].args, " ")
+	got := strings.Join(three.nodes[1].args, " ")
 	for _, part := range []string{
 		"--initial-members voter-1=127.0.0.1:8000,voter-2=127.0.0.1:7997,voter-3=127.0.0.1:7994",
 		"--join 127.0.0.1:7999,127.0.0.1:7996,127.0.0.1:7993",
@@ -215,29 +223,44 @@ func TestArguments(t *testing.T) {
 			t.Errorf("voter-2 is started with %s", got)
 		}
 	}
-	without, err := plan(Size{1, 1, 1}, 7942, "/d", "info", true, false)
+	without, err := at(Size{1, 1, 1}, func(c *Config) { c.TLS, c.NoGossip = true, true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range append(without, three...) { // none wanted; no room for it
+	for _, n := range append(without.nodes, three.nodes...) { // none wanted; no room for it
 		if args := strings.Join(n.args, " "); !strings.Contains(args, "--gossip-addr= ") || strings.Contains(args, "secret") {
 			t.Errorf("without gossip %s", args)
 		}
 	}
-	large, err := plan(Size{3, 6, 3}, 7942, "/d", "info", false, true)
+	large, err := at(Size{3, 6, 3}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkPorts(t, three, false)
 	checkPorts(t, large, true)
+	full, err := at(Size{1, 13, 4}, nil) // two ports are left: too few for gossip
+	if err != nil || full.bus == "" {
+		t.Fatalf("%+v, %v", full, err)
+	}
+	checkPorts(t, full, false)
+	if full, err = at(Size{1, 19, 0}, nil); err != nil || full.bus != "" || !strings.Contains(strings.Join(full.nodes[0].args, " "), "--nats-url= ") {
+		t.Errorf("without room for a bus: %+v, %v", full, err)
+	}
+	theirs, err := at(Size{1, 1, 1}, func(c *Config) { c.NATSURL = "nats://a:4222" })
+	if err != nil || theirs.bus != "" || !strings.Contains(strings.Join(theirs.nodes[2].args, " "), "--nats-url=nats://a:4222 ") {
+		t.Errorf("with a bus of one's own: %+v, %v", theirs, err)
+	}
+	if _, err := at(Size{1, 1, 1}, func(c *Config) { c.NATSURL = "nats://bob:hunter2@a:4222" }); !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a password in the URL: %v", err)
+	}
 }
 
 // checkPorts: each within the span, and nobody else's.
-func checkPorts(t *testing.T, nodes []node, gossip bool) {
+func checkPorts(t *testing.T, l *layout, gossip bool) {
 	t.Helper()
 	seen := map[string]string{}
-	for _, n := range nodes {
-		if gossip != (n.gossip != "") {
+	for _, n := range append([]node{{id: "bus", http: l.bus}}, l.nodes...) {
+		if n.id != "bus" && gossip != (n.gossip != "") {
 			t.Errorf("gossip of %s at %q", n.id, n.gossip)
 		}
 		for _, a := range []string{n.http, n.rpc, n.raft, n.ops, n.gossip} {

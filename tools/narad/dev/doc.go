@@ -13,6 +13,9 @@
 // Ctrl-C reaches dev alone and dev decides the order: gateways, storage nodes, voters.
 // On Linux the kernel kills the children when dev dies without a chance to do so.
 //
+// The NATS server of the bus runs inside dev, unless another one is named: nothing of
+// it is on the disk.
+//
 // What it does not do: it never looks into a node's data, and it does not judge why a
 // process died.
 //

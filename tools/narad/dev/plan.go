@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/narad-mq/narad/libs/bus"
 )
 
 // The programs' names, which are the roles in endpoints.json.
@@ -44,18 +46,29 @@ type node struct {
 	args                 []string
 }
 
+// layout is a planned cluster.
+type layout struct {
+	nodes []node
+	bus   string // host:port of the NATS server in this process; empty: there is none
+}
+
 // plan names the nodes, gives them addresses and writes their command lines. Gateways
 // take the client ports from base upwards. The other ports are dealt from the end of
 // the span downwards, voters first, so that a cluster that is started again with more
 // storage nodes or gateways finds its voters where their Raft configuration says.
-// Gossip has the ports between, which may change with every start: members say theirs
-// when they register. A cluster so large that they are too few does without.
-func plan(size Size, base int, dataDir, logLevel string, secure, gossip bool) ([]node, error) {
+// Gossip, and then the bus, have the ports between, which may change with every start:
+// members say theirs when they register. A cluster so large that they are too few does
+// without.
+func plan(cfg Config) (*layout, error) {
+	size, base := cfg.Size, cfg.BasePort
 	if err := size.check(); err != nil {
 		return nil, err
 	}
 	if base < 1 || base+PortSpan-1 > 65535 {
 		return nil, refused("--base-port %d: it and the %d ports after it must lie within 1..65535", base, PortSpan-1)
+	}
+	if err := (bus.Settings{URL: cfg.NATSURL}).Check(); err != nil {
+		return nil, refused("%v", err)
 	}
 	top := base + PortSpan
 	var nodes []node
@@ -74,10 +87,17 @@ func plan(size Size, base int, dataDir, logLevel string, secure, gossip bool) ([
 	for i := range size.Gateways {
 		nodes[size.Voters+size.StorageNodes+i].http = address(base + i)
 	}
-	if free := base + size.Gateways; gossip && top-free >= len(nodes) {
+	free := base + size.Gateways
+	if !cfg.NoGossip && top-free >= len(nodes) {
 		for i := range nodes {
 			nodes[i].gossip = address(free + i)
 		}
+		free += len(nodes)
+	}
+	l := &layout{nodes: nodes}
+	if cfg.NATSURL == "" && free < top {
+		l.bus = address(free)
+		cfg.NATSURL = "nats://" + l.bus
 	}
 	var join, members []string
 	for _, v := range nodes[:size.Voters] {
@@ -85,9 +105,9 @@ func plan(size Size, base int, dataDir, logLevel string, secure, gossip bool) ([
 		members = append(members, v.id+"="+v.raft)
 	}
 	for i := range nodes {
-		nodes[i].args = arguments(&nodes[i], size, dataDir, logLevel, secure, strings.Join(join, ","), strings.Join(members, ","))
+		nodes[i].args = arguments(&nodes[i], cfg, strings.Join(join, ","), strings.Join(members, ","))
 	}
-	return nodes, nil
+	return l, nil
 }
 
 func (s Size) check() error {
@@ -105,18 +125,18 @@ func (s Size) check() error {
 
 func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
-func arguments(n *node, size Size, dataDir, logLevel string, secure bool, join, members string) []string {
+func arguments(n *node, cfg Config, join, members string) []string {
 	args := []string{
-		"--node-id", n.id, "--data-dir", filepath.Join(dataDir, n.id),
+		"--node-id", n.id, "--data-dir", filepath.Join(cfg.DataDir, n.id),
 		"--rpc-addr", n.rpc, "--raft-addr", n.raft, "--ops-addr", n.ops,
-		"--gossip-addr=" + n.gossip, "--nats-url=", "--advertise", loopback, "--log-format", "text", "--log-level", logLevel,
+		"--gossip-addr=" + n.gossip, "--nats-url=" + cfg.NATSURL, "--advertise", loopback, "--log-format", "text", "--log-level", cfg.LogLevel,
 	}
-	args = append(args, planeArguments(n.id, dataDir, secure)...)
-	if secure && n.gossip != "" {
-		args = append(args, "--cluster-secret-file", secretFile(dataDir))
+	args = append(args, planeArguments(n.id, cfg.DataDir, cfg.TLS)...)
+	if cfg.TLS && n.gossip != "" {
+		args = append(args, "--cluster-secret-file", secretFile(cfg.DataDir))
 	}
 	switch {
-	case n.role == Voter && size.Voters == 1:
+	case n.role == Voter && cfg.Size.Voters == 1:
 		return append(args, "--single")
 	case n.role == Voter:
 		return append(args, "--initial-members", members, "--join", join)
@@ -127,20 +147,22 @@ func arguments(n *node, size Size, dataDir, logLevel string, secure bool, join, 
 	return append(args, "--join", join)
 }
 
-// busy returns the first address of the nodes that something else listens on.
-func busy(nodes []node) (addr string) {
-	for _, n := range nodes {
-		for _, a := range []string{n.http, n.rpc, n.raft, n.ops, n.gossip} {
-			if a == "" {
-				continue
-			}
-			l, err := net.Listen("tcp", a)
-			if err != nil {
-				return a
-			}
-			if l.Close() != nil {
-				return a
-			}
+// busy returns the first address of the cluster that something else listens on.
+func (l *layout) busy() (addr string) {
+	all := []string{l.bus}
+	for _, n := range l.nodes {
+		all = append(all, n.http, n.rpc, n.raft, n.ops, n.gossip)
+	}
+	for _, a := range all {
+		if a == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			return a
+		}
+		if l.Close() != nil {
+			return a
 		}
 	}
 	return ""
