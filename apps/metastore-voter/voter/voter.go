@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/controller"
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/ops"
@@ -62,7 +63,8 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	}
 	c, err := controller.New(controller.Config{
 		NodeID: cfg.Member.NodeID, Raft: m.Raft(), LeaderAddr: m.LeaderAddr, Quorum: m.Quorum,
-		Log: deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
+		Nodes: &election.Wire{View: m.View(), RPC: m.Client()},
+		Log:   deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -71,6 +73,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	metaapi.Serve(m.Server(), c)
+	metaapi.ServeElections(m.Server(), c)
 	metaapi.ServeEndings(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, controller: c}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -63,7 +64,9 @@ type Config struct {
 	Raft       *raftnode.Node
 	LeaderAddr func() string // RPC address of the leader in view, or ""
 	// Quorum asks every Raft server for its own view; it is called on the leader only.
-	Quorum   func(context.Context) *metaapi.QuorumResult
+	Quorum func(context.Context) *metaapi.QuorumResult
+	// Nodes is how elections of partition leaders reach storage nodes.
+	Nodes    election.Nodes
 	Log      *slog.Logger
 	Registry prometheus.Registerer // nil: no metrics
 	Timing   Timing
@@ -82,8 +85,9 @@ type Controller struct {
 	term    atomic.Pointer[term] // nil: this node does not lead, or not yet
 	refused atomic.Bool          // the breaker's last verdict
 
-	barriers barriers
-	joinLog  refusalLog
+	barriers  barriers
+	joinLog   refusalLog
+	elections *election.Runner
 
 	members sync.Mutex // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
 }
@@ -121,6 +125,9 @@ func New(cfg Config) (*Controller, error) {
 		cfg: cfg, raft: cfg.Raft, log: cfg.Log, timing: cfg.Timing.withDefaults(), mono: cfg.Mono, wallMS: cfg.WallMS,
 	}
 	c.barriers.pass = c.raft.Barrier
+	if err := c.newElections(); err != nil {
+		return nil, err
+	}
 	return c, c.registerMetrics(cfg.Registry)
 }
 
@@ -182,6 +189,9 @@ func (c *Controller) lead(ctx context.Context) {
 		c.setRefused(false)
 		c.log.Info("no longer leading the metastore")
 	}()
+	var elections sync.WaitGroup
+	elections.Go(func() { c.elections.Run(ctx) })
+	defer elections.Wait()
 	judge, stamp := time.NewTicker(c.timing.JudgeEvery), time.NewTicker(c.timing.StampEvery)
 	defer judge.Stop()
 	defer stamp.Stop()

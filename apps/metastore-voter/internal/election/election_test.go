@@ -1,0 +1,437 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// cluster is a metastore and storage nodes in memory: entries are applied by a
+// few lines of the rules that libs/metastate proves, calls are answered from a
+// table.
+type cluster struct {
+	t    *testing.T
+	view *testkit.Meta
+
+	mu      sync.Mutex // guards what follows
+	topics  map[string][]topic.Assignment
+	down    map[string]bool         // does not answer
+	has     map[string]Promise      // by node/topic/partition: what a fence answers
+	leads   map[string]bool         // by node: Standing says that it leads what it is asked about
+	fetched map[string]int64        // by node: FetchedAgoMS
+	primed  map[string][][]byte     // by node
+	behind  map[string]bool         // by node: a hand-over to it is not reached
+	held    map[topic.Ref]string    // hand-overs that were reached
+	before  func(e metastate.Entry) // runs before an entry is applied
+	entries []metastate.Entry
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{
+		t: t, view: testkit.NewMeta(), topics: map[string][]topic.Assignment{}, down: map[string]bool{}, has: map[string]Promise{},
+		leads: map[string]bool{}, fetched: map[string]int64{}, primed: map[string][][]byte{}, behind: map[string]bool{}, held: map[topic.Ref]string{},
+	}
+	for i := 1; i <= 5; i++ {
+		c.member(fmt.Sprintf("s%d", i), topic.StatusAlive)
+	}
+	return c
+}
+
+func (c *cluster) member(id string, st topic.MemberStatus) {
+	c.view.PutMember(topic.Member{ID: id, Role: topic.RoleStorage, Status: st, DiskID: 1})
+}
+
+// topic puts a topic of n partitions on s1, s2, s3, led by leader under epoch 1.
+func (c *cluster) topic(name string, n int, leader string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]topic.Assignment, n)
+	for p := range list {
+		list[p] = topic.Assignment{
+			Ref:    topic.Ref{Topic: name, Incarnation: 7, Partition: int32(p)},
+			Leader: leader, LeaderEpoch: 1, ConfigVersion: 1,
+		}
+		for r := 1; r <= 3; r++ {
+			list[p].Replicas = append(list[p].Replicas, topic.Replica{Node: fmt.Sprintf("s%d", r), DiskID: 1, CopyID: topic.ID64(r)})
+		}
+	}
+	c.topics[name] = list
+	c.publishLocked(name)
+}
+
+func (c *cluster) publishLocked(name string) {
+	cfg := topic.DefaultConfig()
+	cfg.Partitions, cfg.ReplicationFactor = len(c.topics[name]), 3
+	c.view.PutTopic(topic.Topic{Name: name, Incarnation: 7, Config: cfg}, append([]topic.Assignment(nil), c.topics[name]...))
+}
+
+func (c *cluster) propose(_ context.Context, e metastate.Entry) (*metastate.Result, error) {
+	if c.before != nil {
+		c.before(e)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries = append(c.entries, e)
+	res := &metastate.Result{}
+	done := func(ref topic.Ref, epoch topic.Epoch, apply func(*topic.Assignment) bool) {
+		a := &c.topics[ref.Topic][ref.Partition]
+		ok := a.LeaderEpoch == epoch && apply(a)
+		res.Done = append(res.Done, ok)
+		if ok {
+			c.publishLocked(ref.Topic)
+		}
+	}
+	switch e := e.(type) {
+	case *metastate.BeginElections:
+		for _, s := range e.Items {
+			done(s.Ref, s.Epoch, func(a *topic.Assignment) bool { a.Leader = ""; a.LeaderEpoch++; return true })
+		}
+	case *metastate.ElectLeaders:
+		for _, l := range e.Items {
+			done(l.Ref, l.Epoch, func(a *topic.Assignment) bool {
+				if a.Leader != "" {
+					return false
+				}
+				a.Leader = l.Leader.Node
+				return true
+			})
+		}
+	default:
+		return nil, fmt.Errorf("unexpected entry %T", e)
+	}
+	return res, nil
+}
+
+var errDown = errors.New("no answer")
+
+func (c *cluster) reach(node string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down[node] {
+		return errDown
+	}
+	return nil
+}
+
+func key(node string, ref topic.Ref) string {
+	return fmt.Sprintf("%s/%s/%d", node, ref.Topic, ref.Partition)
+}
+
+// Fence implements Nodes.
+func (c *cluster) Fence(_ context.Context, node string, items []Fence) ([]Promise, error) {
+	if err := c.reach(node); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]Promise, len(items))
+	for i, it := range items {
+		out[i] = Promise{OK: true, LastEpoch: 1}
+		if p, ok := c.has[key(node, it.Ref)]; ok {
+			out[i] = p
+		}
+	}
+	return out, nil
+}
+
+// Prime implements Nodes.
+func (c *cluster) Prime(_ context.Context, node string, items []Prime) error {
+	if err := c.reach(node); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, it := range items {
+		c.primed[node] = append(c.primed[node], it.Positions...)
+	}
+	return nil
+}
+
+// HandOver implements Nodes.
+func (c *cluster) HandOver(_ context.Context, node string, items []HandOver) ([]bool, error) {
+	if err := c.reach(node); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]bool, len(items))
+	for i, it := range items {
+		out[i] = !c.behind[it.To.Node]
+		if out[i] {
+			c.held[it.Ref] = it.To.Node
+		}
+	}
+	return out, nil
+}
+
+// Standing implements Nodes.
+func (c *cluster) Standing(_ context.Context, node string, refs []topic.Ref) ([]Standing, error) {
+	if err := c.reach(node); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]Standing, len(refs))
+	for i := range out {
+		ago, ok := c.fetched[node]
+		if !ok {
+			ago = 60_000
+		}
+		out[i] = Standing{Leads: c.leads[node], FetchedAgoMS: ago}
+	}
+	return out, nil
+}
+
+func (c *cluster) runner(timing Timing) *Runner {
+	c.t.Helper()
+	start := time.Now()
+	r, err := New(Config{
+		View: c.view, Nodes: c, Propose: c.propose, Log: slog.New(slog.DiscardHandler), Timing: timing,
+		Mono: func() time.Duration { return time.Since(start) },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.early, r.notBack = early{}, map[topic.Ref]time.Duration{}
+	return r
+}
+
+func (c *cluster) leader(name string, p int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.topics[name][p]
+	return fmt.Sprintf("%s@%d", a.Leader, a.LeaderEpoch)
+}
+
+func (c *cluster) want(name string, p int, want string) {
+	c.t.Helper()
+	if got := c.leader(name, p); got != want {
+		c.t.Fatalf("%s/%d is led by %s, want %s", name, p, got, want)
+	}
+}
+
+// A dead leader's partitions get new leaders, all with two entries and a call to
+// each node that lives.
+func TestDeadLeader(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 40, "s1")
+	c.topic("b", 3, "s2")
+	c.has[key("s3", topic.Ref{Topic: "a", Partition: 5})] = Promise{OK: true, LastEpoch: 1, LEO: 10}
+	c.member("s1", topic.StatusDead)
+	c.down["s1"] = true
+	c.runner(Timing{}).pass(t.Context())
+	c.want("a", 0, "s2@2")
+	c.want("a", 5, "s3@2") // it has more
+	c.want("b", 1, "s2@1") // its leader lives
+	if len(c.entries) != 2 {
+		t.Fatalf("%d entries for 40 elections", len(c.entries))
+	}
+}
+
+func TestEveryElectionNeedsAMajority(t *testing.T) {
+	for name, breakIt := range map[string]func(*cluster){
+		"two of three do not answer": func(c *cluster) { c.down["s1"], c.down["s2"] = true, true },
+		"two are dead":               func(c *cluster) { c.member("s1", topic.StatusDead); c.member("s2", topic.StatusDead) },
+		"two on another disk": func(c *cluster) {
+			for _, id := range []string{"s1", "s2"} {
+				c.view.PutMember(topic.Member{ID: id, Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 9})
+			}
+		},
+		"two do not promise": func(c *cluster) {
+			for _, id := range []string{"s2", "s3"} {
+				c.has[key(id, topic.Ref{Topic: "a"})] = Promise{}
+			}
+		},
+		"two were never recorded": func(c *cluster) {
+			for i := range 2 {
+				c.topics["a"][0].Replicas[i].CopyID = 0
+			}
+			c.publishLocked("a")
+		},
+	} {
+		c := newCluster(t)
+		c.topic("a", 1, "")
+		breakIt(c)
+		c.runner(Timing{Call: 50 * time.Millisecond}).pass(t.Context())
+		if got := c.leader("a", 0); got != "@1" {
+			t.Errorf("%s: led by %s", name, got)
+		}
+	}
+}
+
+// A partition without a leader keeps its epoch: promises that were made hold.
+func TestWithoutALeaderTheEpochStays(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "")
+	c.runner(Timing{}).pass(t.Context())
+	c.want("a", 0, "s1@1")
+}
+
+// Another controller was faster between the fence and the entry.
+func TestTheSlowerOfTwoControllersChangesNothing(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "")
+	c.before = func(e metastate.Entry) {
+		if _, ok := e.(*metastate.ElectLeaders); ok {
+			c.mu.Lock()
+			c.topics["a"][0].Leader = "s3"
+			c.mu.Unlock()
+		}
+	}
+	c.runner(Timing{}).pass(t.Context())
+	c.want("a", 0, "s3@1")
+}
+
+// The chosen one does not answer any more: it is not made leader.
+func TestWhoCannotBePrimedIsNotElected(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "")
+	c.has[key("s2", topic.Ref{Topic: "a"})] = Promise{OK: true, LastEpoch: 1, LEO: 5}
+	r := c.runner(Timing{})
+	r.cfg.Nodes = dyingAfterFence{c, "s2"}
+	r.pass(t.Context())
+	c.want("a", 0, "@1")
+}
+
+type dyingAfterFence struct {
+	*cluster
+	node string
+}
+
+// Prime implements Nodes.
+func (d dyingAfterFence) Prime(ctx context.Context, node string, items []Prime) error {
+	if node == d.node {
+		return errDown
+	}
+	return d.cluster.Prime(ctx, node, items)
+}
+
+func TestPositionsOfTheNewestGenerationTravel(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "")
+	ref := topic.Ref{Topic: "a"}
+	c.has[key("s1", ref)] = Promise{OK: true, LastEpoch: 1, LEO: 9, Generation: 1, Positions: []byte("old")}
+	c.has[key("s2", ref)] = Promise{OK: true, LastEpoch: 1, LEO: 5, Generation: 2, Positions: []byte("two")}
+	c.has[key("s3", ref)] = Promise{OK: true, LastEpoch: 1, LEO: 5, Generation: 2, Positions: []byte("three")}
+	c.runner(Timing{}).pass(t.Context())
+	c.want("a", 0, "s1@1")
+	got := map[string]bool{}
+	for _, p := range c.primed["s1"] {
+		got[string(p)] = true
+	}
+	if len(got) != 2 || !got["two"] || !got["three"] {
+		t.Fatalf("primed with %v", got)
+	}
+}
+
+// A hint elects early only when the leader is silent and no follower fetched
+// from it since; and at most three times in 30 s.
+func TestSuspicion(t *testing.T) {
+	fast := Timing{Probe: 30 * time.Millisecond, Call: 100 * time.Millisecond, Silence: 10 * time.Millisecond}
+	c := newCluster(t)
+	c.topic("a", 1, "s1")
+	c.leads["s1"] = true
+	c.runner(fast).check(t.Context(), "s1")
+	c.want("a", 0, "s1@1") // it answers
+
+	c.down["s1"] = true
+	r := c.runner(fast)
+	c.fetched["s2"] = 0
+	r.check(t.Context(), "s1")
+	c.want("a", 0, "s1@1") // only the controller cannot reach it
+
+	delete(c.fetched, "s2")
+	r.check(t.Context(), "s1")
+	c.want("a", 0, "s2@2")
+
+	for range 5 { // it flaps
+		c.mu.Lock()
+		c.topics["a"][0].Leader = "s1"
+		c.publishLocked("a")
+		c.mu.Unlock()
+		r.check(t.Context(), "s1")
+	}
+	c.want("a", 0, "s1@4")
+	r.check(t.Context(), "s9") // a node that leads nothing
+}
+
+func TestStepDown(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 50, "s1")
+	c.topic("b", 1, "s2")
+	left, err := c.runner(Timing{}).StepDown(t.Context(), "s1")
+	if err != nil || left != 0 {
+		t.Fatalf("left %d, %v", left, err)
+	}
+	got := map[string]int{}
+	for p := range 50 {
+		got[c.leader("a", p)]++
+	}
+	if got["s2@2"] < 20 || got["s3@2"] < 20 {
+		t.Fatalf("handed to %v", got)
+	}
+	c.behind["s3"] = true
+	left, err = c.runner(Timing{}).StepDown(t.Context(), "s2") // s1 is first of each set; it is wanted
+	if err != nil || left != 0 {
+		t.Fatalf("left %d, %v", left, err)
+	}
+	c.want("b", 0, "s1@2")
+}
+
+// A follower that is behind takes nothing over, and the leader stays.
+func TestHandOverThatIsNotReached(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "s1")
+	c.behind["s2"], c.behind["s3"] = true, true
+	if left, err := c.runner(Timing{}).StepDown(t.Context(), "s1"); err != nil || left != 1 {
+		t.Fatalf("left %d, %v", left, err)
+	}
+	c.want("a", 0, "s1@1")
+}
+
+func TestBalance(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 20, "s2")
+	c.topic("b", 1, "s1")
+	r := c.runner(Timing{Balance: time.Nanosecond})
+	r.pass(t.Context())
+	back := 0
+	for p := range 20 {
+		if c.leader("a", p) == "s1@2" {
+			back++
+		}
+	}
+	if back != maxBalanced {
+		t.Fatalf("%d moved back in one pass", back)
+	}
+	r.pass(t.Context())
+	c.want("a", 19, "s1@2")
+
+	c.topic("c", 1, "s3")
+	c.behind["s1"] = true
+	r.pass(t.Context())
+	c.want("c", 0, "s3@1")
+	c.behind["s1"] = false
+	r.pass(t.Context())
+	c.want("c", 0, "s3@1") // not asked again so soon
+}
+
+func TestRunFollowsTheView(t *testing.T) {
+	c := newCluster(t)
+	r := c.runner(Timing{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	c.topic("a", 1, "")
+	testkit.Poll(t, 5*time.Second, "a leader", func() bool { return c.leader("a", 0) == "s1@1" })
+	cancel()
+	<-done
+}

@@ -1,0 +1,146 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Wire is Nodes over node RPC: addresses are those of the member records.
+type Wire struct {
+	View metastate.View
+	RPC  *rpc.Client
+}
+
+func (w *Wire) node(id string) (*nodeapi.ReplicaClient, error) {
+	rec := w.View.Members().ByID[id]
+	if rec == nil || rec.RPCAddr == "" {
+		return nil, fmt.Errorf("call storage node %s: no member of that id", id)
+	}
+	return nodeapi.NewReplicaClient(w.RPC.Peer(id, rec.RPCAddr)), nil
+}
+
+// Fence implements Nodes. Positions that had no room are asked for by themselves.
+func (w *Wire) Fence(ctx context.Context, node string, items []Fence) ([]Promise, error) {
+	out := make([]Promise, 0, len(items))
+	for part := range slices.Chunk(items, nodeapi.MaxFenceItems) {
+		got, err := w.fence(ctx, node, part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, got...)
+	}
+	return out, nil
+}
+
+func (w *Wire) fence(ctx context.Context, node string, items []Fence) ([]Promise, error) {
+	c, err := w.node(node)
+	if err != nil {
+		return nil, err
+	}
+	req := &nodeapi.FenceRequest{WithPositions: true}
+	for _, it := range items {
+		req.Items = append(req.Items, nodeapi.Target{Ref: it.Ref, DiskID: it.Replica.DiskID, Epoch: it.Epoch})
+	}
+	res, err := c.Fence(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("fence %d partitions at %s: %w", len(items), node, err)
+	}
+	out := make([]Promise, len(items))
+	for i, a := range res.Answers {
+		if a.PositionLeft && len(items) > 1 {
+			again, err := w.fence(ctx, node, items[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			out[i] = again[0]
+			continue
+		}
+		out[i] = Promise{
+			OK:        a.Status == nodeapi.FencePromised && a.PromisedEpoch == items[i].Epoch && a.CopyID == items[i].Replica.CopyID,
+			LastEpoch: a.LastEpoch, LEO: a.LEO, Generation: a.PositionGeneration, Positions: a.Position,
+		}
+	}
+	return out, nil
+}
+
+// maxPrimed is where the positions of further partitions go into another call.
+const maxPrimed = 4 << 20
+
+// Prime implements Nodes.
+func (w *Wire) Prime(ctx context.Context, node string, items []Prime) error {
+	c, err := w.node(node)
+	if err != nil {
+		return err
+	}
+	self := w.View.Members().ByID[node]
+	var req nodeapi.PrimeRequest
+	size := 0
+	for _, it := range items {
+		req.Items = append(req.Items, nodeapi.PrimeItem{
+			Target: nodeapi.Target{Ref: it.Ref, DiskID: self.DiskID, Epoch: it.Epoch}, Positions: it.Positions,
+		})
+		for _, p := range it.Positions {
+			size += len(p)
+		}
+		if size > maxPrimed {
+			if err := c.Prime(ctx, &req); err != nil {
+				return fmt.Errorf("prime %s: %w", node, err)
+			}
+			req.Items, size = nil, 0
+		}
+	}
+	if err := c.Prime(ctx, &req); err != nil {
+		return fmt.Errorf("prime %s: %w", node, err)
+	}
+	return nil
+}
+
+// HandOver implements Nodes: the partitions of a call stand still together.
+func (w *Wire) HandOver(ctx context.Context, node string, items []HandOver) ([]bool, error) {
+	c, err := w.node(node)
+	if err != nil {
+		return nil, err
+	}
+	self := w.View.Members().ByID[node]
+	out := make([]bool, len(items))
+	var calls sync.WaitGroup
+	for i, it := range items {
+		calls.Go(func() {
+			res, err := c.Handover(ctx, &nodeapi.HandoverRequest{
+				Target: nodeapi.Target{Ref: it.Ref, DiskID: self.DiskID, Epoch: it.Epoch}, To: it.To.Node, ToDisk: it.To.DiskID,
+			})
+			out[i] = err == nil && res.Ready // one that refused or did not answer keeps what it leads
+		})
+	}
+	calls.Wait()
+	return out, nil
+}
+
+// Standing implements Nodes.
+func (w *Wire) Standing(ctx context.Context, node string, refs []topic.Ref) ([]Standing, error) {
+	c, err := w.node(node)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Standing, 0, len(refs))
+	for part := range slices.Chunk(refs, nodeapi.MaxFetchPartitions) {
+		res, err := c.Standing(ctx, &nodeapi.StandingRequest{Partitions: part})
+		if err != nil {
+			return nil, fmt.Errorf("ask %s about %d partitions: %w", node, len(part), err)
+		}
+		if len(res.Partitions) != len(part) {
+			return nil, fmt.Errorf("ask %s about %d partitions: %d answers", node, len(part), len(res.Partitions))
+		}
+		for _, s := range res.Partitions {
+			out = append(out, Standing(s))
+		}
+	}
+	return out, nil
+}

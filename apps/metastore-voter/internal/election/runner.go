@@ -1,0 +1,195 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+const (
+	// maxTogether bounds the partitions that share entries and calls: an entry of
+	// some 100 KiB, a fence answer below the bound of its reply.
+	maxTogether = 256
+	// maxSuspects bounds the hints that wait for a look; a hint more is forgotten,
+	// it comes again.
+	maxSuspects = 64
+	// settleTime lets a burst of changes cost one look over all partitions.
+	settleTime = 20 * time.Millisecond
+	// maxBalanced bounds the leaderships that one pass moves back: each is a short
+	// pause of its partition.
+	maxBalanced = 16
+)
+
+// Timing holds the runner's constants, for tests to shorten. A zero field means
+// its default.
+type Timing struct {
+	Call    time.Duration // budget of one call to a node; 2 s
+	Probe   time.Duration // a leader that does not answer within it is suspect; 1 s
+	Silence time.Duration // a leader whose followers all got no answer for so long is not alive; 600 ms
+	Grace   time.Duration // how long replicas beyond the majority are waited for; 50 ms
+	Retry   time.Duration // between passes while a partition has no leader; 1 s
+	Balance time.Duration // between passes that move leaderships back; 10 s
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, f := range []struct {
+		have      *time.Duration
+		otherwise time.Duration
+	}{
+		{&t.Call, 2 * time.Second},
+		{&t.Probe, time.Second},
+		{&t.Silence, nodeapi.MaxFetchWaitMS*time.Millisecond + 100*time.Millisecond},
+		{&t.Grace, 50 * time.Millisecond},
+		{&t.Retry, time.Second},
+		{&t.Balance, 10 * time.Second},
+	} {
+		if *f.have == 0 {
+			*f.have = f.otherwise
+		}
+	}
+	return t
+}
+
+// Config is what a runner needs; all fields but Registry and Timing are required.
+type Config struct {
+	View     metastate.View
+	Nodes    Nodes
+	Propose  func(context.Context, metastate.Entry) (*metastate.Result, error)
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+	Mono     func() time.Duration
+	Timing   Timing
+}
+
+// Runner runs the elections of one voter, while it leads. Safe for concurrent use.
+type Runner struct {
+	cfg     Config
+	timing  Timing
+	metrics metrics
+	hints   chan string // nodes that somebody suspects
+
+	// turn makes elections take turns, and is held across them: two at once of one
+	// partition would only spoil each other.
+	turn sync.Mutex
+
+	// What follows belongs to the loop of Run.
+	early    early
+	notBack  map[topic.Ref]time.Duration // when moving a leadership back was refused
+	balanced time.Duration               // when leaderships were moved back last
+}
+
+type metrics struct{ elections *prometheus.CounterVec }
+
+// New returns a runner that does nothing before Run.
+func New(cfg Config) (*Runner, error) {
+	r := &Runner{cfg: cfg, timing: cfg.Timing.withDefaults(), hints: make(chan string, maxSuspects)}
+	r.metrics.elections = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "narad_elections_total", Help: "Elections of partition leaders run by this voter, by what started them and how they ended.",
+	}, []string{"reason", "outcome"})
+	if cfg.Registry == nil {
+		return r, nil
+	}
+	if err := cfg.Registry.Register(r.metrics.elections); err != nil {
+		return nil, fmt.Errorf("register metrics of elections: %w", err)
+	}
+	return r, nil
+}
+
+// Run elects until ctx ends, which is when this voter leads no longer.
+func (r *Runner) Run(ctx context.Context) {
+	r.early, r.notBack, r.balanced = early{}, map[topic.Ref]time.Duration{}, r.cfg.Mono()
+	retry := time.NewTicker(r.timing.Retry)
+	defer retry.Stop()
+	for ctx.Err() == nil {
+		changed := r.cfg.View.Changed() // before the look, so that no change falls between
+		r.pass(ctx)
+		select {
+		case <-changed:
+			wait(ctx, settleTime)
+		case <-retry.C:
+		case node := <-r.hints:
+			r.check(ctx, node)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// wait returns true after d, false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Suspect asks for a look at a node that somebody could not reach.
+func (r *Runner) Suspect(node string) {
+	select {
+	case r.hints <- node:
+	default:
+	}
+}
+
+// pass elects for every partition that has no leader and can have one, and moves
+// some leaderships back when it is time.
+func (r *Runner) pass(ctx context.Context) {
+	m := members(r.cfg.View.Members().ByID)
+	var list []*contest
+	err := r.each(func(a *topic.Assignment) {
+		if leaderless(a, m) && electable(a, m) {
+			list = append(list, &contest{a: *a, wanted: a.Replicas[0].Node})
+		}
+	})
+	if err != nil {
+		r.cfg.Log.Debug("partitions cannot be looked at", "err", err)
+		return
+	}
+	if len(list) > 0 {
+		r.turn.Lock()
+		r.elect(ctx, list, "no_leader")
+		r.turn.Unlock()
+		return
+	}
+	if now := r.cfg.Mono(); now-r.balanced >= r.timing.Balance {
+		r.balanced = now
+		r.balance(ctx, m)
+	}
+}
+
+// each calls fn for every partition of replicated topics.
+func (r *Runner) each(fn func(*topic.Assignment)) error {
+	topics, err := r.cfg.View.Topics("", "", math.MaxInt)
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		if t.ReplicationFactor < 2 {
+			continue
+		}
+		p, err := r.cfg.View.Assignments(t.Name)
+		if errors.Is(err, metastate.ErrNoTopic) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for i := range p.List {
+			fn(&p.List[i])
+		}
+	}
+	return nil
+}
