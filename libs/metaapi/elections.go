@@ -41,8 +41,10 @@ type CopyReport struct {
 	DiskID  topic.ID64 `json:"disk_id"`
 	CopyID  topic.ID64 `json:"copy_id"`
 	// Epoch is that of the partition's leader when it vouches that the copy holds
-	// everything committed; 0 in a node's report of its own first copy.
-	Epoch topic.Epoch `json:"epoch"`
+	// everything committed, and ConfigVersion that of the replica set by which it
+	// counted; 0 in a node's report of its own first copy.
+	Epoch         topic.Epoch `json:"epoch"`
+	ConfigVersion uint64      `json:"config_version"`
 }
 
 // RecordCopiesResult answers report by report, in order; false: the replica is

@@ -78,7 +78,8 @@ func applyElectLeaders(tx Tx, e *ElectLeaders) (Result, error) {
 // applyRecordCopies stores which copy a replica is. The first record of a
 // replica needs no more than that nothing was recorded: it has never counted. A
 // replica that replaces a lost copy also needs the epoch in which the leader saw
-// that it holds everything committed: in another epoch more may be committed.
+// that it holds everything committed: in another epoch, or counted by another
+// set, more may be committed.
 func applyRecordCopies(tx Tx, e *RecordCopies) (Result, error) {
 	return eachPartition(tx, e.Items, func(c *CopyRecord) topic.Ref { return c.Ref },
 		func(a *topic.Assignment, c *CopyRecord) bool {
@@ -88,11 +89,12 @@ func applyRecordCopies(tx Tx, e *RecordCopies) (Result, error) {
 					continue
 				}
 				first := c.Was == 0 && c.DiskID == r.DiskID
-				vouched := c.Epoch != 0 && c.Epoch == a.LeaderEpoch && a.Leader != "" && a.Leader != c.Node
+				vouched := c.Epoch != 0 && c.Epoch == a.LeaderEpoch && c.ConfigVersion == a.ConfigVersion && a.Leader != "" && a.Leader != c.Node
 				if r.CopyID != c.Was || r.DiskID != c.WasDisk || c.CopyID == 0 || c.DiskID == 0 || !first && !vouched {
 					return false
 				}
 				r.DiskID, r.CopyID = c.DiskID, c.CopyID
+				a.ConfigVersion++ // the leader counts by the new copy from now on, not by the old one
 				return true
 			}
 			return false

@@ -30,7 +30,8 @@ func drawPartitionEntry(t *rapid.T, m *memTx, name string, inc topic.Incarnation
 	case 2:
 		return &RecordCopies{Items: []CopyRecord{{
 			Ref: ref, Node: r.Node, WasDisk: r.DiskID, Was: r.CopyID,
-			DiskID: topic.ID64(rapid.IntRange(0, 2).Draw(t, "disk")), CopyID: topic.ID64(rapid.IntRange(0, 3).Draw(t, "copy")), Epoch: epoch,
+			DiskID: topic.ID64(rapid.IntRange(0, 2).Draw(t, "disk")), CopyID: topic.ID64(rapid.IntRange(0, 3).Draw(t, "copy")),
+			Epoch: epoch, ConfigVersion: a.ConfigVersion,
 		}}}
 	}
 	next := append([]topic.Replica(nil), a.Replicas...)
@@ -102,21 +103,29 @@ func TestSingleCopiesHaveNoElection(t *testing.T) {
 
 func TestRecordCopies(t *testing.T) {
 	m, ref := replicated(t)
+	version := uint64(1)
 	rec := func(node string, wasDisk, was, disk, id topic.ID64, epoch topic.Epoch) Entry {
-		return &RecordCopies{Items: []CopyRecord{{Ref: ref, Node: node, WasDisk: wasDisk, Was: was, DiskID: disk, CopyID: id, Epoch: epoch}}}
+		return &RecordCopies{Items: []CopyRecord{{
+			Ref: ref, Node: node, WasDisk: wasDisk, Was: was, DiskID: disk, CopyID: id, Epoch: epoch, ConfigVersion: version,
+		}}}
 	}
 	wantDone(t, m, "no copy id", false, rec("s2", 1, 0, 1, 0, 0))
 	wantDone(t, m, "first, on another disk", false, rec("s2", 1, 0, 2, 5, 0))
 	wantDone(t, m, "first", true, rec("s2", 1, 0, 1, 5, 0))
+	version = 2
 	wantDone(t, m, "first again", false, rec("s2", 1, 0, 1, 6, 0))
 	wantDone(t, m, "another copy without a vouching leader", false, rec("s2", 1, 5, 2, 6, 0))
 	wantDone(t, m, "another copy, vouched for in an older epoch", false, rec("s2", 1, 5, 2, 6, 9))
 	wantDone(t, m, "another copy, but another one was read", false, rec("s2", 1, 4, 2, 6, 1))
 	wantDone(t, m, "another copy, but another disk was read", false, rec("s2", 2, 5, 2, 6, 1))
 	wantDone(t, m, "the leader vouching for itself", false, rec("s1", 1, 0, 2, 6, 1))
+	version = 1
+	wantDone(t, m, "another copy, counted by an older set", false, rec("s2", 1, 5, 2, 6, 1))
+	version = 2
 	wantDone(t, m, "another copy, vouched for", true, rec("s2", 1, 5, 2, 6, 1))
 	wantDone(t, m, "no replica there", false, rec("s9", 1, 0, 1, 6, 1))
-	wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 1}}}))
+	version = 3
+	wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 3}}}))
 	wantDone(t, m, "vouched for, but nobody leads", false, rec("s2", 2, 6, 3, 7, 2))
 }
 

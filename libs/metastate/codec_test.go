@@ -86,8 +86,8 @@ func TestGoldenEntries(t *testing.T) {
 			"\x0a" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"epoch":3,"config_version":4,"leader":{"node":"s1","disk_id":"0000000000000005","copy_id":"0000000000000006"}}]}`,
 		},
 		{
-			&RecordCopies{Items: []CopyRecord{{Ref: ref, Node: "s1", WasDisk: 5, Was: 6, DiskID: 7, CopyID: 8, Epoch: 9}}},
-			"\x0b" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"node":"s1","was_disk":"0000000000000005","was":"0000000000000006","disk_id":"0000000000000007","copy_id":"0000000000000008","epoch":9}]}`,
+			&RecordCopies{Items: []CopyRecord{{Ref: ref, Node: "s1", WasDisk: 5, Was: 6, DiskID: 7, CopyID: 8, Epoch: 9, ConfigVersion: 10}}},
+			"\x0b" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"node":"s1","was_disk":"0000000000000005","was":"0000000000000006","disk_id":"0000000000000007","copy_id":"0000000000000008","epoch":9,"config_version":10}]}`,
 		},
 		{
 			&ChangeReplicas{Ref: ref, ConfigVersion: 4, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}},

@@ -45,12 +45,15 @@ type RecordCopies struct {
 // CopyRecord is one copy of one partition.
 type CopyRecord struct {
 	topic.Ref
-	Node    string      `json:"node"`
-	WasDisk topic.ID64  `json:"was_disk"` // as read
-	Was     topic.ID64  `json:"was"`      // copy id as read; 0: none was recorded
-	DiskID  topic.ID64  `json:"disk_id"`  // where the copy is
-	CopyID  topic.ID64  `json:"copy_id"`
-	Epoch   topic.Epoch `json:"epoch"` // of the vouching leader; 0 when Was is 0
+	Node    string     `json:"node"`
+	WasDisk topic.ID64 `json:"was_disk"` // as read
+	Was     topic.ID64 `json:"was"`      // copy id as read; 0: none was recorded
+	DiskID  topic.ID64 `json:"disk_id"`  // where the copy is
+	CopyID  topic.ID64 `json:"copy_id"`
+	// Of the leader that vouched for a copy in the place of a lost one: its epoch,
+	// and the configuration that it counted by; 0 when Was is 0.
+	Epoch         topic.Epoch `json:"epoch"`
+	ConfigVersion uint64      `json:"config_version"`
 }
 
 // ChangeReplicas replaces the replica set of one partition by one that has one

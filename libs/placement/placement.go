@@ -68,7 +68,9 @@ func Candidates(members []topic.Member, assignments []topic.Assignment) []Node {
 // Assign places the partitions of a new topic, index by index: each replica on
 // the node with the fewest replicas so far, each leader on that one of its
 // replicas that leads least. The leader stands first in the set: it is the one
-// that leads again when all is well. It leaves nodes as they are. The error is a
+// that leads when all is well. A replicated partition begins without a leader:
+// its first one, too, is elected by a majority that promised the epoch. It
+// leaves nodes as they are. The error is a
 // *NotEnoughNodesError.
 func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 	if len(nodes) < t.ReplicationFactor {
@@ -94,7 +96,9 @@ func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 			out[p].Replicas = append(out[p].Replicas, topic.Replica{Node: n.ID, DiskID: n.DiskID})
 		}
 		chosen[0].Leads++
-		out[p].Leader = chosen[0].ID
+		if t.ReplicationFactor == 1 {
+			out[p].Leader = chosen[0].ID
+		}
 	}
 	return out, nil
 }
