@@ -20,6 +20,9 @@ func (l *Log) BeginEpoch(epoch topic.Epoch, start int64) error {
 	defer l.syncMu.Unlock()
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	if l.closed.Load() {
+		return fmt.Errorf("begin epoch %d: %w", epoch, ErrClosed)
+	}
 	l.mu.Lock()
 	last, failed, cut, written := max(l.epochs.last(), l.began), l.failed, l.cut, l.written
 	l.mu.Unlock()
@@ -97,6 +100,8 @@ func (l *Log) append(batch []byte, h *record.Header, epoch topic.Epoch, commitMS
 	size := l.writtenPos.Offset
 	l.mu.Unlock()
 	switch {
+	case l.closed.Load():
+		return 0, fmt.Errorf("append at %d: %w", base, ErrClosed)
 	case failed != nil:
 		return 0, fmt.Errorf("append at %d: %w: %w", base, ErrFailed, failed)
 	case epoch != began || epoch == 0:
@@ -193,6 +198,9 @@ func (l *Log) Sync() (int64, error) {
 	synced, failed := l.synced, l.failed
 	end, pos := l.written, l.writtenPos
 	l.mu.Unlock()
+	if l.closed.Load() {
+		return synced, fmt.Errorf("sync: %w", ErrClosed)
+	}
 	if failed != nil {
 		return synced, fmt.Errorf("sync: %w: %w", ErrFailed, failed)
 	}
@@ -279,6 +287,8 @@ func (l *Log) Truncate(to int64) error {
 	hwm, written, failed := max(l.track.hwm, l.state.HWM, l.track.base.at), l.written, l.failed
 	l.mu.Unlock()
 	switch {
+	case l.closed.Load():
+		return fmt.Errorf("truncate to %d: %w", to, ErrClosed)
 	case to < hwm:
 		return fmt.Errorf("truncate to %d: %w: it is %d", to, ErrBelowHWM, hwm)
 	case failed != nil:

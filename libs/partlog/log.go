@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"sync"
+	"sync/atomic"
 
 	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/seglog"
@@ -24,6 +25,10 @@ var (
 	ErrOutOfRange = errors.New("offset above the end of the log")
 	// ErrGone: an offset below the log start.
 	ErrGone = errors.New("offset below the log start")
+	// ErrClosed: the log was closed. Its directory may belong to somebody else by
+	// now: nothing is opened, written, renamed or removed any more, and no offset is
+	// said to be missing.
+	ErrClosed = seglog.ErrClosed
 	// ErrBelowHWM: a truncation below what is committed.
 	ErrBelowHWM = errors.New("would cut below the high watermark")
 )
@@ -72,6 +77,10 @@ type Log struct {
 	slots     slots
 	encoded   []byte // snapshot as in the last state
 	encodedAt int64  // its offset
+
+	// closed is set while all three are held: whoever holds one of them and finds
+	// it false may use the paths of the log until it lets go.
+	closed atomic.Bool
 
 	mu         sync.Mutex // guards all below; never held across I/O
 	written    int64      // end of what was written
@@ -251,13 +260,15 @@ func (l *Log) ReleaseFiles() error {
 }
 
 // Close syncs what was appended and closes the files. It does not save the
-// state. Nothing may be called after it.
+// state. When it returns nothing touches the directory any more; what is called
+// later, or was in flight, answers ErrClosed.
 func (l *Log) Close() error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
 	l.stateMu.Lock()
+	l.closed.Store(true)
 	err := l.slots.release()
 	l.stateMu.Unlock()
 	if l.seg == nil {

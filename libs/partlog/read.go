@@ -26,9 +26,17 @@ const minRead = 4 << 10
 // the limit it returns an empty chunk. Lost offsets are skipped and counted;
 // when nothing is left below the limit Next is the limit. buf is used when it is
 // large enough; the chunk may alias it. Errors: ErrGone (below LogStart),
-// ErrOutOfRange (above WrittenEnd), or of the file system, which say nothing
-// about the bytes and may go away.
+// ErrOutOfRange (above WrittenEnd), ErrClosed, or of the file system, which say
+// nothing about the bytes and may go away.
 func (l *Log) Read(offset, limit int64, maxBytes int, buf []byte) (Chunk, error) {
+	chunk, err := l.read(offset, limit, maxBytes, buf)
+	if l.closed.Load() { // whatever was met then, a gap too, may be another's
+		return Chunk{}, fmt.Errorf("read at %d: %w", offset, ErrClosed)
+	}
+	return chunk, err
+}
+
+func (l *Log) read(offset, limit int64, maxBytes int, buf []byte) (Chunk, error) {
 	l.mu.Lock()
 	start, written := l.startLocked(), l.written
 	limit = min(limit, written)

@@ -59,6 +59,9 @@ func (l *Log) covers(start int64) bool {
 func (l *Log) removeBelow(start int64) error {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	if l.closed.Load() {
+		return ErrClosed
+	}
 	// Readers see the new start before the first file goes, so that they report
 	// what is gone as gone.
 	l.mu.Lock()
@@ -136,6 +139,9 @@ func (l *Log) rollAged(nowMS, retentionMS, retentionBytes int64) error {
 	bytes := l.Bytes()
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	if l.closed.Load() {
+		return ErrClosed
+	}
 	l.mu.Lock()
 	ready := l.failed == nil && len(l.bases) > 0 && l.written == l.synced && l.seg.Appendable()
 	size, end := l.writtenPos.Offset, l.written

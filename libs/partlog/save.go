@@ -26,6 +26,9 @@ func (l *Log) SaveState(st State, sync bool) error {
 func (l *Log) save(st *State, sync bool, start int64) error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
+	if l.closed.Load() {
+		return fmt.Errorf("save state of %s: %w", l.dir, ErrClosed)
+	}
 	l.mu.Lock()
 	next := l.state
 	if st != nil {

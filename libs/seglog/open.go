@@ -218,8 +218,12 @@ func (l *Log) acquire(seg *segment) (vfs.File, error) {
 	}
 	l.mu.Lock()
 	if seg.doomed || l.closed {
+		gone := ErrRemoved
+		if l.closed {
+			gone = ErrClosed
+		}
 		l.mu.Unlock()
-		return nil, errors.Join(fmt.Errorf("segment %d: %w", seg.base, ErrRemoved), f.Close())
+		return nil, errors.Join(fmt.Errorf("segment %d: %w", seg.base, gone), f.Close())
 	}
 	extra := seg.file // another goroutine was faster
 	if extra == nil {
