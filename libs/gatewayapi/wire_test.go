@@ -3,7 +3,9 @@ package gatewayapi
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"log/slog"
+	"math"
 	"net"
 	"reflect"
 	"strings"
@@ -19,9 +21,17 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type fake struct {
-	got *WakeRequest
-	err error
+	got   *WakeRequest
+	asked *UndispatchedRequest
+	err   error
 }
+
+func (f *fake) Undispatched(_ context.Context, req *UndispatchedRequest) (*UndispatchedResult, error) {
+	f.asked = req
+	return backlogged, f.err
+}
+
+var backlogged = &UndispatchedResult{Lives: []UndispatchedLife{{"orders", 1 << 63, 7}, {"o", 5, 1 << 40}}, More: true, Partial: true}
 
 func (f *fake) Wake(_ context.Context, req *WakeRequest) error {
 	f.got = req
@@ -39,6 +49,7 @@ func TestContract(t *testing.T) {
 		f := &fake{}
 		s := rpc.NewServer(rpc.ServerConfig{NodeID: "g1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
 		Serve(s, f)
+		ServeBacklog(s, f)
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +68,14 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func suite(t *testing.T, f *fake, g Gateway) {
+func suite(t *testing.T, f *fake, g interface {
+	Gateway
+	Backlog
+}) {
+	ask := &UndispatchedRequest{After: 1 << 63, Limit: 2}
+	if res, err := g.Undispatched(t.Context(), ask); err != nil || !reflect.DeepEqual(res, backlogged) || !reflect.DeepEqual(f.asked, ask) {
+		t.Errorf("undispatched: %+v, %v, asked %+v", res, err, f.asked)
+	}
 	if err := g.Wake(t.Context(), sample); err != nil || !reflect.DeepEqual(f.got, sample) {
 		t.Errorf("%v, got %+v", err, f.got)
 	}
@@ -89,6 +107,17 @@ func TestLargestWakeFits(t *testing.T) {
 	}
 	if n := len(appendWake(nil, req)); n > maxWakeBody {
 		t.Errorf("%d bytes", n)
+	}
+}
+
+func TestLargestBacklogFits(t *testing.T) {
+	res := &UndispatchedResult{Lives: make([]UndispatchedLife, MaxUndispatched)}
+	for i := range res.Lives {
+		res.Lives[i] = UndispatchedLife{strings.Repeat("t", topic.MaxNameLength), math.MaxUint64, math.MaxInt64}
+	}
+	raw, err := json.Marshal(res)
+	if err != nil || len(raw) > maxUndispatchedReply {
+		t.Errorf("%d bytes, %v", len(raw), err)
 	}
 }
 

@@ -52,6 +52,8 @@ type Deps struct {
 	FS      vfs.FS
 	Dir     string // of the WAL: whose disk is watched
 	Metrics *Metrics
+	// Suspects says whom to avoid; nil: nobody.
+	Suspects Suspects
 	// Parked tells how many accepted records lie in parked logs, outside the WAL,
 	// and no later than when the oldest was accepted (Unix milliseconds; 0: none).
 	// nil: there are none.
@@ -78,8 +80,10 @@ type Producer struct {
 
 // topicState is what is kept per life of a topic.
 type topicState struct {
-	bytes atomic.Int64 // in the WAL and in parked logs
-	next  atomic.Uint32
+	name   string
+	bytes  atomic.Int64 // in the WAL and in parked logs
+	next   atomic.Uint32
+	places places
 }
 
 // scratch is the memory of one call.
@@ -133,11 +137,20 @@ func (p *Producer) look() {
 	p.stats.Store(p.backlogged())
 	p.backlog.Range(func(id, state any) bool {
 		inc, ok := id.(topic.Incarnation)
-		if ok && state.(*topicState).bytes.Load() == 0 && p.deps.View.Ended(inc) {
+		if s := state.(*topicState); ok && s.bytes.Load() == 0 && p.ended(s.name, inc) {
 			p.backlog.Delete(id)
 		}
 		return true
 	})
+}
+
+// ended tells whether the replica shows the end of a life. Most lives live, and
+// that costs a look-up.
+func (p *Producer) ended(name string, id topic.Incarnation) bool {
+	if t, err := p.deps.View.Topic(name); err == nil && t.Incarnation == id {
+		return false
+	}
+	return p.deps.View.Ended(id)
 }
 
 // backlogged is what the WAL says, with the parked records: they are accepted and
@@ -226,7 +239,7 @@ func (p *Producer) accept(t *topic.Topic, msgs []api.Produced, now time.Time) (s
 		}
 		size += record.BodySize(&msgs[i].Message)
 	}
-	state := p.state(t.Incarnation)
+	state := p.state(t.Name, t.Incarnation)
 	if share := p.share.Load(); share > 0 && state.bytes.Load()+int64(size) > share {
 		return "", problem.New(problem.TopicBacklogFull, "topic %q holds as much of this gateway's write-ahead log as one topic may", t.Name)
 	}
@@ -268,26 +281,27 @@ func (p *Producer) encode(s *scratch, t *topic.Topic, state *topicState, msgs []
 	}
 	buf := s.buf[:0]
 	s.entries = s.entries[:0]
+	fine := state.places.fine(t, p.deps.View, p.deps.Suspects)
 	for i := range msgs {
 		at := len(buf)
 		buf = record.AppendBody(buf, &msgs[i].Message)
 		s.entries = append(s.entries, wal.Entry{
-			Topic: t.Name, Incarnation: t.Incarnation, Partition: partition(t, state, &msgs[i]),
+			Topic: t.Name, Incarnation: t.Incarnation, Partition: partition(t, state, fine, &msgs[i]),
 			Pinned: msgs[i].Pin != api.AnyPartition, AcceptMS: nowMS, Body: buf[at:len(buf):len(buf)],
 		})
 	}
 	s.buf = buf
 }
 
-// partition chooses: pinned, by key (fixed for /v1), or in turn.
-func partition(t *topic.Topic, state *topicState, m *api.Produced) int32 {
+// partition chooses: pinned, by key (fixed for /v1), or in turn among those that are fine.
+func partition(t *topic.Topic, state *topicState, fine []int32, m *api.Produced) int32 {
 	switch {
 	case m.Pin != api.AnyPartition:
 		return m.Pin
 	case len(m.Message.Key) > 0:
 		return int32(xxhash.Sum64(m.Message.Key) % uint64(t.Partitions))
 	default:
-		return int32(state.next.Add(1) % uint32(t.Partitions))
+		return state.places.turn(state.next.Add(1), t, fine)
 	}
 }
 
@@ -310,17 +324,35 @@ func refused(err error) error {
 	}
 }
 
-func (p *Producer) state(id topic.Incarnation) *topicState {
+func (p *Producer) state(name string, id topic.Incarnation) *topicState {
 	if s, ok := p.backlog.Load(id); ok {
 		return s.(*topicState)
 	}
-	s, _ := p.backlog.LoadOrStore(id, &topicState{})
+	s, _ := p.backlog.LoadOrStore(id, &topicState{name: name})
 	return s.(*topicState)
 }
 
 // Recovered counts a record of an earlier start that lies in the WAL or in a
 // parked log; bytes is the length of its body.
-func (p *Producer) Recovered(id topic.Incarnation, bytes int) { p.state(id).bytes.Add(int64(bytes)) }
+func (p *Producer) Recovered(name string, id topic.Incarnation, bytes int) {
+	p.state(name, id).bytes.Add(int64(bytes))
+}
 
 // Dispatched takes records off again that are done for good.
-func (p *Producer) Dispatched(id topic.Incarnation, bytes int) { p.state(id).bytes.Add(-int64(bytes)) }
+func (p *Producer) Dispatched(id topic.Incarnation, bytes int) {
+	if s, ok := p.backlog.Load(id); ok {
+		s.(*topicState).bytes.Add(-int64(bytes))
+	}
+}
+
+// Undispatched calls f for every life of a topic of which accepted records are not
+// done, in no order; bytes is the length of their bodies.
+func (p *Producer) Undispatched(f func(name string, id topic.Incarnation, bytes int64)) {
+	p.backlog.Range(func(id, state any) bool {
+		s := state.(*topicState)
+		if bytes := s.bytes.Load(); bytes > 0 {
+			f(s.name, id.(topic.Incarnation), bytes)
+		}
+		return true
+	})
+}

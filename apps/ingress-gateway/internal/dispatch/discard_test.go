@@ -186,6 +186,10 @@ func TestParkedRecordsOfADeadLifeAfterARestart(t *testing.T) {
 	f.space.bytes = 0
 	f.start()
 	f.append("gone", 9, 0, "late")
+	testkit.Poll(t, 5*time.Second, "all that lay here is read", f.d.Recovered)
+	if f.d.parked.left() != 100 {
+		t.Error("it says so before parked logs are")
+	}
 	f.held(101)
 	f.verdicts.set(nil, map[topic.Incarnation]metaapi.Verdict{9: metaapi.VerdictGone})
 	f.empty()
@@ -195,6 +199,7 @@ func TestParkedRecordsOfADeadLifeAfterARestart(t *testing.T) {
 	f.stop()
 	f.start()
 	f.empty()
+	testkit.Poll(t, 5*time.Second, "a gateway that has nothing says that all is read", f.d.Recovered)
 	if n := f.counter("narad_dispatch_discarded_total"); n != 0 {
 		t.Errorf("%v discarded again after a restart", n)
 	}

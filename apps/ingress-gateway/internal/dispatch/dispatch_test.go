@@ -92,8 +92,8 @@ type space struct {
 	bytes int
 }
 
-func (s *space) Recovered(_ topic.Incarnation, n int)  { s.add(n) }
-func (s *space) Dispatched(_ topic.Incarnation, n int) { s.add(-n) }
+func (s *space) Recovered(_ string, _ topic.Incarnation, n int) { s.add(n) }
+func (s *space) Dispatched(_ topic.Incarnation, n int)          { s.add(-n) }
 func (s *space) add(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,24 +62,25 @@ type Deps struct {
 
 // Dispatcher is the dispatch of one gateway.
 type Dispatcher struct {
-	deps    Deps
-	machine *dispatchq.Machine            // the loop's
-	world   *world                        // the loop's
-	marks   marks                         // the loop's
-	aborts  map[uint64]context.CancelFunc // the loop's: of the batches in flight
-	origin  time.Time
-	chunks  chunks
-	records chan []added
-	reports chan func(now time.Duration)
-	batches sync.Pool // of *record.Builder
-	parked  parkedLogs
-	metrics *metrics
-	parking chan struct{}  // a slot per parking under way
-	loading chan struct{}  // a slot per read of a parked log under way
-	work    sync.WaitGroup // orders under way
-	stats   atomic.Pointer[dispatchq.Stats]
-	held    confirming    // the loop's
-	budget  time.Duration // CommitBudget but in tests
+	deps      Deps
+	machine   *dispatchq.Machine            // the loop's
+	world     *world                        // the loop's
+	marks     marks                         // the loop's
+	aborts    map[uint64]context.CancelFunc // the loop's: of the batches in flight
+	origin    time.Time
+	chunks    chunks
+	records   chan []added
+	reports   chan func(now time.Duration)
+	batches   sync.Pool // of *record.Builder
+	parked    parkedLogs
+	metrics   *metrics
+	parking   chan struct{}  // a slot per parking under way
+	loading   chan struct{}  // a slot per read of a parked log under way
+	work      sync.WaitGroup // orders under way
+	stats     atomic.Pointer[dispatchq.Stats]
+	recovered atomic.Bool
+	held      confirming    // the loop's
+	budget    time.Duration // CommitBudget but in tests
 }
 
 // New prepares a dispatcher; Run starts it.
@@ -123,6 +124,10 @@ func (d *Dispatcher) Left() int64 {
 // Parked is how many accepted records lie in parked logs, and no later than when
 // the oldest of them was accepted, in Unix milliseconds (0: there are none).
 func (d *Dispatcher) Parked() (records, oldestMS int64) { return d.parked.backlog() }
+
+// Recovered tells whether everything that lay here when this process started has
+// been read, and so counted (Space.Recovered).
+func (d *Dispatcher) Recovered() bool { return d.recovered.Load() }
 
 // Moving tells whether anything is left besides what is held or parked: what an
 // ordered stop waits for.

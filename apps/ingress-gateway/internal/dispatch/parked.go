@@ -260,7 +260,7 @@ func (d *Dispatcher) recoverQueue(q wal.Queue) error {
 	}
 	l.oldest.Store(first.AcceptMS)
 	d.parked.count(l, records, bytes)
-	d.deps.Space.Recovered(q.Incarnation, int(bytes))
+	d.deps.Space.Recovered(first.Topic, q.Incarnation, int(bytes))
 	d.machine.AddParked(d.now(), dispatchq.Key{
 		Topic: first.Topic, Incarnation: q.Incarnation, Partition: q.Partition, Pinned: q.Pinned,
 	}, records, highest)

@@ -59,10 +59,15 @@ func (d *Dispatcher) read(ctx context.Context) error {
 	current := d.deps.WAL.Identity()
 	var g gather
 	for {
-		rec, err := r.Next(ctx)
-		for more := true; err == nil && more; {
+		rec, more, err := r.TryNext()
+		if !more && err == nil {
+			d.recovered.Store(true) // all that stood here at the start has been read
+			rec, err = r.Next(ctx)
+			more = true
+		}
+		for err == nil && more {
 			if rec.Identity != current {
-				d.deps.Space.Recovered(rec.Incarnation, len(rec.Body))
+				d.deps.Space.Recovered(rec.Topic, rec.Incarnation, len(rec.Body))
 			}
 			g.add(&rec)
 			if len(g.buf) >= chunkBytes {
@@ -104,7 +109,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // Space counts what each life of a topic holds of the WAL's space.
 type Space interface {
 	// Recovered counts a record of an earlier start; bytes is its body's length.
-	Recovered(id topic.Incarnation, bytes int)
+	Recovered(name string, id topic.Incarnation, bytes int)
 	// Dispatched takes records off that are done for good.
 	Dispatched(id topic.Incarnation, bytes int)
 }
