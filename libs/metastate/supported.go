@@ -10,6 +10,10 @@ import (
 // who reports nothing.
 const newestOfFirst = TypeDeleteTopic
 
+// OfFirstRelease tells whether every release applies a type: it may be proposed
+// without asking anybody.
+func OfFirstRelease(t Type) bool { return t <= newestOfFirst }
+
 // reported is the newest type that somebody applies by its own word; 0 is none:
 // a release that does not know the field, or a request from which it was dropped.
 func reported(newest uint8) Type { return max(Type(newest), newestOfFirst) }
@@ -24,7 +28,7 @@ func Lacking(t Type, self string, servers []string, members map[string]*topic.Me
 	if newEntry(t) == nil {
 		ids = append(ids, self)
 	}
-	if t <= newestOfFirst {
+	if OfFirstRelease(t) {
 		return ids
 	}
 	for id, m := range members {

@@ -2,6 +2,7 @@ package metastate
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/narad-mq/narad/libs/release"
 )
@@ -68,6 +69,16 @@ func allRows() []TypeRow {
 func NewestType() Type {
 	rows := Table()
 	return rows[len(rows)-1].Type
+}
+
+// NameOf is the name of a type for people; its number when no row has it.
+func NameOf(t Type) string {
+	for _, row := range allRows() {
+		if row.Type == t {
+			return row.Name
+		}
+	}
+	return "type " + strconv.Itoa(int(t))
 }
 
 // newEntry returns an empty entry of the type, or nil for an unknown one.

@@ -61,6 +61,9 @@ func (c *Controller) Heartbeat(_ context.Context, req *metaapi.HeartbeatRequest)
 		default:
 		}
 	}
+	if misreported(m, req) {
+		return problem.New(problem.MemberNotFound, "%q is registered, but not as what it is now: release %q, entry types up to %d", req.NodeID, req.Release, req.NewestEntryType)
+	}
 	return nil
 }
 

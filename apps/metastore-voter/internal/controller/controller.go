@@ -89,7 +89,8 @@ type Controller struct {
 	joinLog   refusalLog
 	elections *election.Runner
 
-	members sync.Mutex // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
+	admission sync.RWMutex // guards what a proposal of a newer entry type and a join look at: a join holds it whole, so it must not propose such a type itself
+	members   sync.Mutex   // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
 }
 
 var _ metaapi.Voter = (*Controller)(nil)
@@ -270,8 +271,17 @@ func (c *Controller) notLeader() *problem.Problem {
 	return metaapi.NotLeader(id, c.cfg.LeaderAddr()).With("cluster_id", c.raft.View().ClusterID())
 }
 
-// propose puts an entry on the log and gives its result, or a refusal.
+// propose puts an entry on the log and gives its result, or a refusal. It is the
+// one place where entries are proposed, and so where their types are gated: a
+// node that is being admitted is admitted before the look, or refused after it.
 func (c *Controller) propose(ctx context.Context, e metastate.Entry) (uint64, *metastate.Result, error) {
+	if !metastate.OfFirstRelease(e.EntryType()) {
+		c.admission.RLock()
+		defer c.admission.RUnlock()
+		if err := c.supported(e.EntryType()); err != nil {
+			return 0, nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timing.Propose)
 	defer cancel()
 	index, res, err := c.raft.Apply(ctx, e)

@@ -34,6 +34,8 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 	defer cancel()
 	c.members.Lock()
 	defer c.members.Unlock()
+	c.admission.Lock() // a newer entry is proposed before the look at the joiner, or after its admission
+	defer c.admission.Unlock()
 	conf := c.raft.Configuration()
 	server := find(conf, req.NodeID)
 	record, err := c.checkJoiner(req, server)
@@ -175,8 +177,8 @@ func (c *Controller) checkJoiner(req *metaapi.JoinRequest, server *raftnode.Serv
 		// What it stored and promised is gone: its vote, or its word for an entry, could
 		// undo what was committed with the old disk.
 		return nil, problem.New(problem.IDInUse, "voter %q had another disk: a voter that lost its disk joins under a new id", req.NodeID)
-	case server == nil && req.NewestEntryType < uint8(newest):
-		return nil, problem.New(problem.OlderRelease, "the cluster uses entries of type %d, this node knows %d", newest, req.NewestEntryType)
+	case server == nil:
+		return record, olderRelease(req, newest, c.raft.View().Members().ByID)
 	}
 	return record, nil
 }
