@@ -24,6 +24,7 @@ type broker struct {
 	topics map[string]*topicState
 	calls  []string
 	status string // of the cluster, the whole document
+	backup []byte
 	// refuseAcks is how many single acks answer 503 first.
 	refuseAcks int
 }
@@ -74,6 +75,9 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case "/v1/cluster/status":
 		fmt.Fprint(w, b.status)
+		return
+	case "/v1/cluster/backup":
+		_, _ = w.Write(b.backup)
 		return
 	case "/v1/cluster/members/ghost/forget":
 		w.WriteHeader(http.StatusNoContent)
