@@ -11,7 +11,7 @@ import (
 // Bodies of replication, version 1, in the terms of codec.go:
 //
 //	fetch     request  u8 1, str from, u64 disk, u64 boot, uv wait ms, uv max bytes, uv n, n partitions:
-//	                     target, uv offset, u32 last epoch, uv high watermark,
+//	                     target, u64 copy, uv offset, u32 last epoch, uv high watermark,
 //	                     uv position version seen, uv max bytes, u8 observer (0, 1)
 //	          reply    u8 1, uv n, n answers, ascending by index:
 //	                     uv index, u8 status, u32 epoch, uv high watermark, uv log start,
@@ -30,7 +30,7 @@ import (
 // The fewest bytes of a thing on the wire, and the most of what is opaque here.
 const (
 	minTarget         = minRef + 12
-	minFetchPartition = minTarget + 9
+	minFetchPartition = minTarget + 17
 	minFetchAnswer    = 18
 	minFenceAnswer    = 22
 
@@ -81,6 +81,7 @@ func appendFetchRequest(b []byte, req *FetchRequest) []byte {
 	for i := range req.Partitions {
 		p := &req.Partitions[i]
 		b = appendTarget(b, p.Target)
+		b = binary.BigEndian.AppendUint64(b, uint64(p.Copy))
 		b = binary.AppendUvarint(b, uint64(p.Offset))
 		b = binary.BigEndian.AppendUint32(b, uint32(p.LastEpoch))
 		b = binary.AppendUvarint(b, uint64(p.HWM))
@@ -105,7 +106,7 @@ func decodeFetchRequest(b []byte) (*FetchRequest, error) {
 			break
 		}
 		req.Partitions[i] = FetchPartition{
-			Target: readTarget(&r), Offset: r.Int64(), LastEpoch: topic.Epoch(r.U32()), HWM: r.Int64(),
+			Target: readTarget(&r), Copy: topic.ID64(r.U64()), Offset: r.Int64(), LastEpoch: topic.Epoch(r.U32()), HWM: r.Int64(),
 			PositionSeen: r.Uvarint(1<<64 - 1), MaxBytes: int(r.Uvarint(MaxFetchBytes)), Observer: readFlag(&r),
 		}
 	}

@@ -58,7 +58,7 @@ const (
 // in one of them only. Nothing is remembered between requests.
 type FetchRequest struct {
 	From       string     // node id of the fetcher
-	Disk       topic.ID64 // its data disk: a replica is (From, Disk)
+	Disk       topic.ID64 // its data disk
 	Boot       topic.ID64 // boot nonce of its registration
 	WaitMS     int        // how long to wait for news, at most MaxFetchWaitMS
 	MaxBytes   int        // of the whole answer, at most MaxFetchBytes
@@ -68,6 +68,7 @@ type FetchRequest struct {
 // FetchPartition is one partition of a fetch.
 type FetchPartition struct {
 	Target                // the disk is the leader's, the epoch the one that the fetcher believes in
+	Copy      topic.ID64  // of the fetcher's directory: a replica is (From, Disk, Copy)
 	Offset    int64       // its LEO: everything below is synced
 	LastEpoch topic.Epoch // of the batch below Offset; 0: it has none
 	// HWM is what the fetcher knows. A higher one is told with the next answer,
@@ -91,7 +92,7 @@ const (
 	FetchNotLeader                      // the disk named does not lead it, or not yet
 	FetchStaleEpoch                     // the fetcher's epoch is older than Epoch
 	FetchNewerEpoch                     // the fetcher's epoch is newer: this leader steps down and looks
-	FetchNotReplica                     // (From, Disk) is neither replica nor observer of it
+	FetchNotReplica                     // (From, Disk, Copy) is neither replica nor observer of it
 	FetchUnavailable                    // it leads but cannot read now
 	FetchGone                           // the incarnation is not the live one here
 
