@@ -24,7 +24,7 @@ func (l *Log) BeginEpoch(epoch topic.Epoch, start int64) error {
 		return fmt.Errorf("begin epoch %d: %w", epoch, ErrClosed)
 	}
 	l.mu.Lock()
-	last, failed, cut, written := max(l.epochs.last(), l.began), l.failed, l.cut, l.written
+	last, written := max(l.epochs.last(), l.began), l.written
 	l.mu.Unlock()
 	if epoch <= last {
 		return fmt.Errorf("begin epoch %d: %w: %d was before", epoch, ErrStaleEpoch, last)
@@ -32,12 +32,8 @@ func (l *Log) BeginEpoch(epoch topic.Epoch, start int64) error {
 	if start < written {
 		return fmt.Errorf("begin epoch %d at %d: the log ends at %d", epoch, start, written)
 	}
-	if failed != nil && !cut {
-		if err := l.cutLocked(); err != nil {
-			if err := l.abandonLocked(start); err != nil {
-				return fmt.Errorf("begin epoch %d: %w", epoch, err)
-			}
-		}
+	if err := l.healLocked(start); err != nil {
+		return fmt.Errorf("begin epoch %d: %w", epoch, err)
 	}
 	if start > written {
 		if err := l.rollLocked(start); err != nil {
@@ -46,8 +42,21 @@ func (l *Log) BeginEpoch(epoch topic.Epoch, start int64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.began, l.failed, l.cut = epoch, nil, false
+	l.began, l.copying, l.failed, l.cut = epoch, false, nil, false
 	return nil
+}
+
+// healLocked makes a log that has failed end, on disk, where it ends in memory;
+// one that goes on at start when its file has to be left behind. The caller holds
+// syncMu and appendMu.
+func (l *Log) healLocked(start int64) error {
+	l.mu.Lock()
+	failed, cut := l.failed, l.cut
+	l.mu.Unlock()
+	if failed == nil || cut || l.cutLocked() == nil {
+		return nil
+	}
+	return l.abandonLocked(start)
 }
 
 // abandonLocked leaves a failed file that cannot even be cut behind.
@@ -96,7 +105,7 @@ func (l *Log) append(batch []byte, h *record.Header, epoch topic.Epoch, commitMS
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
 	l.mu.Lock()
-	base, began, failed, last := l.written, l.began, l.failed, l.track.now.lastMS
+	base, began, copying, failed, last := l.written, l.began, l.copying, l.failed, l.track.now.lastMS
 	size := l.writtenPos.Offset
 	l.mu.Unlock()
 	switch {
@@ -104,6 +113,8 @@ func (l *Log) append(batch []byte, h *record.Header, epoch topic.Epoch, commitMS
 		return 0, fmt.Errorf("append at %d: %w", base, ErrClosed)
 	case failed != nil:
 		return 0, fmt.Errorf("append at %d: %w: %w", base, ErrFailed, failed)
+	case copying:
+		return 0, fmt.Errorf("append at %d under epoch %d: %w: epoch %d is followed", base, epoch, ErrStaleEpoch, began)
 	case epoch != began || epoch == 0:
 		return 0, fmt.Errorf("append at %d under epoch %d: %w: %d began", base, epoch, ErrStaleEpoch, began)
 	}
@@ -119,14 +130,19 @@ func (l *Log) append(batch []byte, h *record.Header, epoch topic.Epoch, commitMS
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wroteLocked(h, pos)
+	return base, nil
+}
+
+// wroteLocked takes note of a batch that stands at pos. The caller holds mu.
+func (l *Log) wroteLocked(h *record.Header, pos seglog.Pos) {
 	l.written = h.EndOffset()
-	l.writtenPos = seglog.Pos{Segment: pos.Segment, Offset: pos.Offset + int64(len(batch))}
-	l.epochs = l.epochs.add(epoch, base)
+	l.writtenPos = seglog.Pos{Segment: pos.Segment, Offset: pos.Offset + int64(h.Size())}
+	l.epochs = l.epochs.add(h.LeaderEpoch, h.BaseOffset)
 	e := entryOf(h)
 	l.track.apply(&e)
-	l.sinceSnap += int64(len(batch))
+	l.sinceSnap += int64(h.Size())
 	l.index.add(int64(pos.Segment), h, pos.Offset)
-	return base, nil
 }
 
 // maxOversize is how far beyond its size a segment may grow while no next one
@@ -276,10 +292,11 @@ func (l *Log) markCut() error {
 	return nil
 }
 
-// Truncate removes everything from offset to on, which must be the start of a
-// batch or an end, and not below the HWM (ErrBelowHWM). Producer numbers and
-// epochs go back with it. It is durable when it returns; after an error the log
-// has failed. A follower uses it, between leaderships.
+// Truncate removes everything from offset to on: a batch that holds the offset goes
+// as a whole, so that the log ends at or below it, as WrittenEnd tells then. Producer
+// numbers and epochs go back with it. Nothing below the HWM is removed (ErrBelowHWM).
+// It is durable when it returns; after another error the log has failed, or could
+// not be read and is as it was. A follower uses it, between leaderships.
 func (l *Log) Truncate(to int64) error {
 	l.syncMu.Lock()
 	defer l.syncMu.Unlock()
@@ -296,15 +313,18 @@ func (l *Log) Truncate(to int64) error {
 	case to >= written:
 		return nil
 	}
-	pos, err := l.locateExact(to)
+	pos, end, err := l.locateCut(to)
 	if err != nil {
 		return fmt.Errorf("truncate to %d: %w", to, err)
+	}
+	if end < hwm {
+		return fmt.Errorf("truncate to %d, the end of a batch at %d: %w: it is %d", to, end, ErrBelowHWM, hwm)
 	}
 	l.appendMu.Lock()
 	err = l.seg.TruncateTo(pos)
 	if err == nil {
 		l.mu.Lock()
-		l.backTo(to, pos)
+		l.backTo(end, pos)
 		l.mu.Unlock()
 	}
 	l.appendMu.Unlock()

@@ -38,7 +38,7 @@
 //
 // Big-endian:
 //
-//	 0  8    "NARADPS1"
+//	 0  8    "NARADPS2" ("NARADPS1": the same without the position generation)
 //	 8  u64  generation; the valid slot with the higher one counts
 //	16  u32  length of the payload
 //	20  payload
@@ -50,6 +50,7 @@
 //	i64 HWM
 //	i64 log start: what lies below may be removed
 //	i64 records dropped unsettled
+//	u64 position generation
 //	u32 length, consumer position (opaque, owned by package lease)
 //	snapshot of producers, at or below the HWM:
 //	  i64 offset, i64 latest commit time, i64 commit time of the last sweep

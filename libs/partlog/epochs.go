@@ -1,12 +1,13 @@
 package partlog
 
-import "github.com/narad-mq/narad/libs/topic"
+import (
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
 
-// EpochStart tells where the batches of an epoch begin.
-type EpochStart struct {
-	Epoch topic.Epoch
-	Start int64
-}
+// EpochStart tells where the batches of an epoch begin. What follows from a
+// history (divergence, where to truncate) is package quorum's.
+type EpochStart = quorum.EpochStart
 
 // maxEpochs bounds the history; beyond it the oldest are forgotten, and a copy
 // that diverged that long ago is compared at the oldest one known.
@@ -26,7 +27,7 @@ func (e epochs) add(epoch topic.Epoch, base int64) epochs {
 	if epoch <= e.last() {
 		return e
 	}
-	e = append(e, EpochStart{epoch, base})
+	e = append(e, EpochStart{Epoch: epoch, Start: base})
 	if len(e) > maxEpochs {
 		e = append(epochs(nil), e[len(e)-maxEpochs:]...)
 	}
@@ -41,9 +42,10 @@ func (e epochs) truncate(to int64) epochs {
 	return e
 }
 
-// trim drops the epochs that end at or below the log start.
+// trim drops the epochs that end below the log start. The one of the last batch
+// below it stays: a copy that ends there has no other.
 func (e epochs) trim(start int64) epochs {
-	for len(e) > 1 && e[1].Start <= start {
+	for len(e) > 1 && e[1].Start < start {
 		e = e[1:]
 	}
 	return e

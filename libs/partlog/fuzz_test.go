@@ -15,7 +15,7 @@ func FuzzParseSlot(f *testing.F) {
 	p.at = 1
 	p.streams[streamOf(1)] = producer{highest: record.Number{Seq: 4}}
 	p.told[5] = told{seq: 2}
-	good := appendSlot(nil, 2, &State{HWM: 9, Position: []byte("pos")}, 1, appendSnapshot(nil, snapshot{producers: p, epochs: epochs{{1, 0}}}))
+	good := appendSlot(nil, 2, &State{HWM: 9, Position: []byte("pos")}, 1, appendSnapshot(nil, snapshot{producers: p, epochs: epochs{{Epoch: 1, Start: 0}}}))
 	f.Add(good[slotHead : len(good)-slotTrailer])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, payload []byte) {

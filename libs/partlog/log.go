@@ -16,11 +16,15 @@ import (
 
 // Errors of this package.
 var (
-	// ErrFailed: a write or sync failed; nothing is appended before BeginEpoch.
+	// ErrFailed: a write or sync failed; nothing is appended before BeginEpoch or
+	// BeginFollow.
 	ErrFailed = errors.New("partition log failed")
-	// ErrStaleEpoch: the epoch is not the one that BeginEpoch began, or not above
-	// every epoch in the log.
+	// ErrStaleEpoch: the epoch is not the one that BeginEpoch began, not above
+	// every epoch in the log, or below what was followed or promised.
 	ErrStaleEpoch = errors.New("stale leader epoch")
+	// ErrBadCopy: what a leader sent is not what continues this log. Nothing of it
+	// was appended.
+	ErrBadCopy = errors.New("batches do not continue the log")
 	// ErrOutOfRange: an offset above the end of the log.
 	ErrOutOfRange = errors.New("offset above the end of the log")
 	// ErrGone: an offset below the log start.
@@ -87,8 +91,9 @@ type Log struct {
 	writtenPos seglog.Pos
 	synced     int64 // end of what is on disk; synced <= written
 	syncedPos  seglog.Pos
-	bases      []int64 // of the segments, ascending
-	began      topic.Epoch
+	bases      []int64     // of the segments, ascending
+	began      topic.Epoch // led, or followed when copying
+	copying    bool
 	failed     error
 	cut        bool // after a failure: the files end at synced
 	epochs     epochs
@@ -104,8 +109,8 @@ type Log struct {
 // Open opens the log of one partition copy and recovers it; the directory is
 // made when it is missing. What it returns as LEO is on disk. It costs a scan of
 // the last segment, and of those behind the snapshot of producers, which are
-// the earlier ones only after a crash. Nothing can be appended before BeginEpoch.
-// Errors are of the file system; damage is none.
+// the earlier ones only after a crash. Nothing can be appended before BeginEpoch or
+// BeginFollow. A Replace that was interrupted is completed or undone. Errors are of the file system; damage is none.
 func Open(fs vfs.FS, dir string, opt Options) (*Log, error) {
 	if opt.SegmentBytes <= 0 {
 		opt.SegmentBytes = DefaultSegmentBytes
@@ -118,6 +123,9 @@ func Open(fs vfs.FS, dir string, opt Options) (*Log, error) {
 }
 
 func (l *Log) open() error {
+	if err := finishReplace(l.fs, l.dir); err != nil {
+		return err
+	}
 	st, snap, found, damaged, err := l.slots.load()
 	if err != nil {
 		return err
@@ -243,7 +251,8 @@ func (l *Log) Producer(s record.Stream) (highest record.Number, ok bool) {
 }
 
 // Committed tells the log where the HWM is: what may be folded into a snapshot
-// and must not be truncated. It writes nothing; SaveState stores it.
+// and must not be truncated. It writes nothing; SaveState stores it. A follower
+// passes at most its own LEO.
 func (l *Log) Committed(hwm int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -229,13 +229,13 @@ func TestBeginEpochRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	app(t, l, record.AppendLeaderChange(nil, 7), 1)
-	if got := l.Epochs(); !slices.Equal(got, []EpochStart{{3, 0}, {7, 1}}) {
+	if got := l.Epochs(); !slices.Equal(got, []EpochStart{{Epoch: 3, Start: 0}, {Epoch: 7, Start: 1}}) {
 		t.Errorf("epochs %v", got)
 	}
 	syncLog(t, l)
 	_ = l.Close()
 	l = open(t, fs, Options{})
-	if got := l.Epochs(); !slices.Equal(got, []EpochStart{{3, 0}, {7, 1}}) {
+	if got := l.Epochs(); !slices.Equal(got, []EpochStart{{Epoch: 3, Start: 0}, {Epoch: 7, Start: 1}}) {
 		t.Errorf("epochs %v after reopening", got)
 	}
 	if err := l.BeginEpoch(7, 2); !errors.Is(err, ErrStaleEpoch) {

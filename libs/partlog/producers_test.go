@@ -2,7 +2,9 @@ package partlog
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"hash/crc32"
 	"maps"
 	"reflect"
 	"slices"
@@ -174,18 +176,18 @@ func TestStateGolden(t *testing.T) {
 		highest: record.Number{Epoch: 4, Seq: 0x99}, base: 3, lastMS: 0x1000, oldestID: 0x12, passedMS: 7,
 	}
 	p.told[0x12] = told{seq: 0x98, gone: true}
-	snap := snapshot{producers: p, epochs: epochs{{1, 0}, {3, 4}}}
-	st := State{CopyID: 0xa1, DiskID: 0xa2, LogID: 0xa3, HWM: 9, DroppedUnsettled: 8, Position: []byte("pos")}
+	snap := snapshot{producers: p, epochs: epochs{{Epoch: 1, Start: 0}, {Epoch: 3, Start: 4}}}
+	st := State{CopyID: 0xa1, DiskID: 0xa2, LogID: 0xa3, HWM: 9, DroppedUnsettled: 8, PositionGeneration: 7, Position: []byte("pos")}
 	got := appendSlot(nil, 2, &st, 1, appendSnapshot(nil, snap))
-	const want = "4e41524144505331" + "0000000000000002" + "000000c1" +
-		"00000000000000a1" + "00000000000000a2" + "00000000000000a3" + "0000000000000009" + "0000000000000001" + "0000000000000008" +
+	const want = "4e41524144505332" + "0000000000000002" + "000000c9" +
+		"00000000000000a1" + "00000000000000a2" + "00000000000000a3" + "0000000000000009" + "0000000000000001" + "0000000000000008" + "0000000000000007" +
 		"00000003" + "706f73" +
 		"0000000000000005" + "0000000000001000" + "0000000000000fff" +
 		"00000001" + "02" + "0000000000000011" + "00000002" + "00000003" + "00000004" + "0000000000000099" +
 		"0000000000000003" + "0000000000001000" + "0000000000000012" + "0000000000000007" +
 		"00000001" + "0000000000000012" + "0000000000000098" + "01" +
 		"00000002" + "00000001" + "0000000000000000" + "00000003" + "0000000000000004" +
-		"f8c35d08"
+		"076f277d"
 	if hex.EncodeToString(got) != want {
 		t.Errorf("slot\n got %x\nwant %s", got, want)
 	}
@@ -194,6 +196,16 @@ func TestStateGolden(t *testing.T) {
 	snap.start = 1
 	if err != nil || generation != 2 || !reflect.DeepEqual(st2, st) || !reflect.DeepEqual(snap2, snap) {
 		t.Errorf("read back %d, %+v, %+v, %v", generation, st2, snap2, err)
+	}
+	// The form before it, without a position generation.
+	old := slices.Concat([]byte(slotMagic1), got[8:16], []byte{0, 0, 0, 0xc1}, got[20:68], got[76:len(got)-4])
+	old = binary.BigEndian.AppendUint32(old, crc32.Checksum(old, castagnoli))
+	if old[19] != got[19]-8 {
+		t.Fatal("lengths")
+	}
+	st.PositionGeneration = 0
+	if _, st3, snap3, err := parseSlot(old); err != nil || !reflect.DeepEqual(st3, st) || !reflect.DeepEqual(snap3, snap) {
+		t.Errorf("the older form: %+v, %+v, %v", st3, snap3, err)
 	}
 	for bit := range len(got) * 8 {
 		b := bytes.Clone(got)

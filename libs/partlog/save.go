@@ -11,7 +11,8 @@ const snapEvery = 4 << 20
 const fewStreams = 256
 
 // SaveState writes the state, with sync durably, to the slot that is not the
-// durable one. The HWM never goes back: a lower one than before is not stored.
+// durable one. The HWM and the position generation never go back: a lower HWM, or
+// a position of a lower generation, than before is not stored.
 // A position longer than MaxPosition is an error. After another error the state
 // on disk is an earlier one, and the call may be repeated.
 func (l *Log) SaveState(st State, sync bool) error {
@@ -33,6 +34,9 @@ func (l *Log) save(st *State, sync bool, start int64) error {
 	next := l.state
 	if st != nil {
 		next = *st
+	}
+	if next.PositionGeneration < l.state.PositionGeneration {
+		next.PositionGeneration, next.Position = l.state.PositionGeneration, l.state.Position
 	}
 	l.track.committed(max(next.HWM, l.state.HWM))
 	next.HWM = l.track.hwm

@@ -10,14 +10,16 @@ import (
 	"github.com/narad-mq/narad/libs/seglog"
 )
 
-// locateExact returns the position of the batch that starts at offset.
-func (l *Log) locateExact(offset int64) (seglog.Pos, error) {
+// locateCut returns where the log is cut so that nothing at or above offset is left,
+// and where it ends then: the start of the batch that holds offset or, when none
+// does, the end of the one before.
+func (l *Log) locateCut(offset int64) (seglog.Pos, int64, error) {
 	l.mu.Lock()
 	p, ok := l.locateLocked(offset)
 	l.mu.Unlock()
 	if !ok {
 		if err := l.buildIndex(p.base, p.bound); err != nil {
-			return seglog.Pos{}, err
+			return seglog.Pos{}, 0, err
 		}
 		l.mu.Lock()
 		p, _ = l.locateLocked(offset)
@@ -25,18 +27,26 @@ func (l *Log) locateExact(offset int64) (seglog.Pos, error) {
 	}
 	rd := l.seg.NewReader(seglog.Pos{Segment: uint64(p.base), Offset: p.pos})
 	w := walk{next: p.at, bound: p.bound}
+	end, pos := p.at, rd.Pos()
 	for {
 		f, err := rd.Next(seglog.Pos{Segment: uint64(p.base), Offset: math.MaxInt64})
+		if errors.Is(err, io.EOF) {
+			return pos, end, nil
+		}
 		if err != nil {
-			return seglog.Pos{}, fmt.Errorf("no batch begins at %d: %w", offset, err)
+			return seglog.Pos{}, 0, fmt.Errorf("look for the batch at %d: %w", offset, err)
 		}
 		h, ok := w.take(f.Bytes)
-		if ok && h.BaseOffset == offset {
-			return f.Pos, nil
+		if !ok {
+			continue
 		}
-		if ok && h.BaseOffset > offset {
-			return seglog.Pos{}, fmt.Errorf("no batch begins at %d: %w", offset, ErrOutOfRange)
+		if h.EndOffset() > offset {
+			if h.BaseOffset <= offset {
+				return f.Pos, h.BaseOffset, nil
+			}
+			return pos, end, nil
 		}
+		end, pos = h.EndOffset(), rd.Pos()
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	slotMagic   = "NARADPS1"
+	slotMagic   = "NARADPS2"
+	slotMagic1  = "NARADPS1" // the same without a position generation, which is 0 then
 	slotHead    = 20
 	slotTrailer = 4
 	// MaxPosition bounds the consumer position: a million settled ranges, which
@@ -33,7 +34,10 @@ type State struct {
 	CopyID, DiskID, LogID topic.ID64
 	HWM                   int64 // everything below is committed
 	DroppedUnsettled      int64 // records that retention removed before they were settled
-	Position              []byte
+	// PositionGeneration tells which positions count when copies differ: a seek
+	// starts a new one. It only grows: a Position of a lower one is not stored.
+	PositionGeneration uint64
+	Position           []byte
 }
 
 // snapshot is the part of the state that is a function of the log.
@@ -59,6 +63,7 @@ func appendSlot(dst []byte, generation uint64, s *State, start int64, encoded []
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.HWM))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(start))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(s.DroppedUnsettled))
+	dst = binary.BigEndian.AppendUint64(dst, s.PositionGeneration)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(s.Position)))
 	dst = append(dst, s.Position...)
 	dst = append(dst, encoded...)
@@ -105,7 +110,7 @@ func appendSnapshot(dst []byte, snap snapshot) []byte {
 
 // parseSlot reads what appendSlot wrote, or errSlot.
 func parseSlot(b []byte) (generation uint64, s State, snap snapshot, err error) {
-	if len(b) < slotHead+slotTrailer || string(b[:8]) != slotMagic {
+	if len(b) < slotHead+slotTrailer || string(b[:8]) != slotMagic && string(b[:8]) != slotMagic1 {
 		return 0, State{}, snapshot{}, errSlot
 	}
 	n := int64(binary.BigEndian.Uint32(b[16:])) + slotHead
@@ -118,6 +123,9 @@ func parseSlot(b []byte) (generation uint64, s State, snap snapshot, err error) 
 	s.CopyID, s.DiskID, s.LogID = topic.ID64(c.u64()), topic.ID64(c.u64()), topic.ID64(c.u64())
 	hwm, start := c.i64(), c.i64()
 	s.HWM, s.DroppedUnsettled = hwm, c.i64()
+	if string(b[:8]) == slotMagic {
+		s.PositionGeneration = c.u64()
+	}
 	s.Position = append([]byte(nil), c.bytes(int(c.u32()))...)
 	snap = c.snapshot()
 	snap.start = start
@@ -182,7 +190,7 @@ func (c *cursor) snapshot() snapshot {
 	}
 	var e epochs
 	for n := c.u32(); n > 0 && !c.bad; n-- {
-		e = append(e, EpochStart{topic.Epoch(c.u32()), c.i64()})
+		e = append(e, EpochStart{Epoch: topic.Epoch(c.u32()), Start: c.i64()})
 	}
 	return snapshot{producers: p, epochs: e}
 }

@@ -150,14 +150,15 @@ func (h *Header) check() error {
 		return fmt.Errorf("%w: control %t, stream kind %d, %d records", ErrNotBatch, h.Control, h.Stream.Kind, h.Count)
 	case h.LastSeq < h.FirstSeq || h.LastSeq-h.FirstSeq < uint64(h.Count-1):
 		return fmt.Errorf("%w: sequences %d..%d for %d records", ErrNotBatch, h.FirstSeq, h.LastSeq, h.Count)
-	case h.BaseOffset < Unplaced || h.BaseOffset > maxOffset:
+	case h.BaseOffset < Unplaced || h.BaseOffset > MaxOffset:
 		return fmt.Errorf("%w: base offset %d", ErrNotBatch, h.BaseOffset)
 	}
 	return nil
 }
 
-// maxOffset keeps base + count, and sums of it, far from overflow.
-const maxOffset = 1 << 62
+// MaxOffset bounds every offset; it keeps base + count, and sums of it, far from
+// overflow.
+const MaxOffset = 1 << 62
 
 // Cut takes the batch at the start of b and returns what follows it, without a
 // look at the checksums: for bytes that were verified before, such as those that

@@ -3,7 +3,9 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -138,4 +140,28 @@ func (l *Log) truncate(seg *segment, later []*segment, off int64) error {
 		return err
 	}
 	return f.Sync()
+}
+
+// RemoveAll removes every segment, spare and unfinished file of a log that nobody
+// has open, durably; other files and the damaged bytes set aside stay. It may be
+// repeated.
+func RemoveAll(fsys vfs.FS, dir string) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("remove the segments in %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, logSuffix), tmpSuffix), spareSuffix)
+		if _, ok := parseName(base + logSuffix); !ok || base == name {
+			continue
+		}
+		if err := fsys.Remove(path.Join(dir, name)); err != nil {
+			return fmt.Errorf("remove the segments in %s: %w", dir, err)
+		}
+	}
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("remove the segments in %s: %w", dir, err)
+	}
+	return nil
 }
