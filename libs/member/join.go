@@ -19,7 +19,7 @@ func (m *Member) joinLoop(ctx context.Context) error {
 	if err := m.form(ctx); err != nil {
 		return err
 	}
-	j := joiner{m: m, asking: true}
+	j := joiner{m: m, asking: true, deferred: map[string]bool{}}
 	tick := time.NewTicker(m.cfg.Timing.JoinEvery)
 	defer tick.Stop()
 	for {
@@ -39,7 +39,8 @@ type joiner struct {
 	m          *Member
 	asking     bool // no leader was seen yet, or none for long
 	remembered metaapi.Memory
-	said       string // the last thing logged, so that each is logged once
+	said       string          // the last thing logged, so that each is logged once
+	deferred   map[string]bool // reasons for which the leader deferred a promotion, logged once each; the leader has a handful
 }
 
 func (j *joiner) step(ctx context.Context) error {
@@ -74,8 +75,7 @@ func (j *joiner) walk(ctx context.Context) error {
 		res, err := j.m.askJoin(ctx, addr)
 		if err == nil {
 			j.remembered = j.remembered.Remember(addr)
-			j.note("joining the cluster", "leader", addr, "status", res.Status, "reason", res.Reason)
-			return j.m.raft.Admit()
+			return j.admitted(addr, res)
 		}
 		if hint := metaapi.HintOf(err); w.Hint(hint) {
 			j.remembered = j.remembered.Remember(hint)
@@ -83,6 +83,22 @@ func (j *joiner) walk(ctx context.Context) error {
 		j.refused(addr, err)
 	}
 	return nil
+}
+
+// admitted lets this node's Raft begin as the server that the leader knows, if it
+// did not yet.
+func (j *joiner) admitted(addr string, res *metaapi.JoinResult) error {
+	m := j.m
+	want := raftnode.ServerID(m.cfg.NodeID, m.dir.id.DiskID)
+	if m.raft.Gated() && res.RaftID != want {
+		j.note("a leader answered for another raft server than this one; it is asked again", "leader", addr, "said", res.RaftID, "want", want)
+		return nil
+	}
+	j.note("joining the cluster", "leader", addr, "status", res.Status, "reason", res.Reason)
+	if !m.raft.Gated() {
+		return nil
+	}
+	return m.raft.Admit(want)
 }
 
 // refused logs what an operator must act on.
@@ -125,8 +141,8 @@ func (j *joiner) promote(ctx context.Context) {
 	switch {
 	case err != nil:
 		j.refused(m.LeaderAddr(), err)
-	case res.Status == "deferred" && j.said != res.Reason:
-		j.said = res.Reason
+	case res.Status == "deferred" && !j.deferred[res.Reason]:
+		j.deferred[res.Reason] = true
 		m.log.Info("cluster join: caught up as a raft non-voter; the leader defers promotion", "reason", res.Reason)
 	case res.Status == "promoted":
 		m.log.Info("promoted to raft voter")
@@ -134,8 +150,9 @@ func (j *joiner) promote(ctx context.Context) {
 }
 
 func (m *Member) votes() bool {
+	own := m.raft.ServerID()
 	for _, s := range m.raft.Configuration().Servers {
-		if s.ID == m.cfg.NodeID {
+		if s.RaftID == own {
 			return s.Voter
 		}
 	}
@@ -146,7 +163,7 @@ func (m *Member) joinRequest() *metaapi.JoinRequest {
 	return &metaapi.JoinRequest{
 		NodeID: m.cfg.NodeID, DiskID: m.dir.id.DiskID, Role: m.cfg.Role, ClusterID: m.ClusterID(),
 		RaftAddr: m.raft.Addr(), RPCAddr: m.addr, Zone: m.cfg.Zone, Release: m.cfg.Release,
-		NewestEntryType: uint8(metastate.NewestType()), Empty: m.dir.empty,
+		NewestEntryType: uint8(metastate.NewestType()), Empty: m.dir.empty, RaftID: m.raft.ServerID(),
 	}
 }
 
@@ -175,7 +192,7 @@ func (m *Member) form(ctx context.Context) error {
 		// The others have begun to form the cluster and may need this vote for their
 		// first election; nothing can have been committed without a leader.
 		m.log.Info("a peer is forming the cluster: joining it", "peer", found)
-		return m.raft.Admit()
+		return m.raft.Admit(m.cfg.NodeID)
 	}
 	if ctx.Err() != nil || !m.raft.Empty() {
 		return nil

@@ -64,7 +64,7 @@ func (p *peer) Join(_ context.Context, req *metaapi.JoinRequest) (*metaapi.JoinR
 	if p.err != nil {
 		return nil, p.err
 	}
-	return &metaapi.JoinResult{Status: "staged"}, nil
+	return &metaapi.JoinResult{RaftID: raftnode.ServerID(req.NodeID, req.DiskID), Status: "staged"}, nil
 }
 
 func (p *peer) set(err error) {

@@ -2,14 +2,9 @@ package member
 
 import (
 	"github.com/narad-mq/narad/libs/metaapi"
-	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
 )
-
-// reachableFor is how old a server's last answer may be for it to count as
-// reachable: the age at which a replica's contact counts as stale, too.
-const reachableFor = lifecycle.FreshContact
 
 // OwnQuorum is what this process knows of the metastore's Raft by itself, as the
 // quorum document with one server: for its operator port, when no gateway
@@ -88,7 +83,7 @@ func serverRow(self string, s *raftnode.Stats, srv raftnode.ServerStats, m *topi
 			ms := s.ContactAge.Milliseconds()
 			row.LastContactMS = &ms
 		}
-	case leads && srv.Known && !srv.Failing && srv.Age < reachableFor:
+	case leads && srv.Reachable():
 		leo := srv.LastLog + 1
 		row.Reachable, row.State, row.LEO, row.LeaderEpoch = true, "follower", &leo, &srv.Term
 	case srv.ID == s.LeaderID:

@@ -52,11 +52,15 @@ type JoinRequest struct {
 	Release         string           `json:"release"`
 	NewestEntryType uint8            `json:"newest_entry_type"` // 0: not told; then it is of the first release
 	Empty           bool             `json:"empty"`             // this process made the identity file in this start
+	// RaftID is as which Raft server the node takes part; "" while it takes no part,
+	// because its disk is new.
+	RaftID string `json:"raft_id"`
 }
 
 // JoinResult says how an admitted node stands.
 type JoinResult struct {
-	Status string `json:"status"` // staged, deferred, promoted, voter
+	RaftID string `json:"raft_id"` // as which Raft server it is in the configuration
+	Status string `json:"status"`  // staged, deferred, promoted, voter
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -46,7 +46,7 @@ var (
 		members MembersResult
 		quorum  QuorumResult
 	}{
-		join: JoinResult{Status: "deferred", Reason: "leader_too_young"}, change: ChangeResult{Index: 1 << 60},
+		join: JoinResult{RaftID: "s1#0000000000000007", Status: "deferred", Reason: "leader_too_young"}, change: ChangeResult{Index: 1 << 60},
 		topic:   TopicResult{Index: 9, Topic: someTopic},
 		confirm: ConfirmResult{Verdicts: []Verdict{VerdictGone, VerdictUnknown}},
 		members: MembersResult{LeaderID: "v1", ClusterID: "c", AgesMS: map[string]int64{"s1": 1200}, Members: []topic.Member{{
@@ -147,7 +147,7 @@ func TestContract(t *testing.T) {
 
 func suite(t *testing.T, f *fake, v Voter) {
 	ctx := t.Context()
-	join := JoinRequest{NodeID: "s1", DiskID: 7, Role: topic.RoleStorage, ClusterID: "c", RaftAddr: "a:1", RPCAddr: "a:2", Zone: "z", Release: "0.1.0", NewestEntryType: 9, Empty: true}
+	join := JoinRequest{NodeID: "s1", DiskID: 7, Role: topic.RoleStorage, ClusterID: "c", RaftAddr: "a:1", RPCAddr: "a:2", Zone: "z", Release: "0.1.0", NewestEntryType: 9, Empty: true, RaftID: "s1"}
 	register := RegisterRequest{NodeID: "s1", DiskID: 7, BootNonce: 8, Role: topic.RoleGateway, RaftAddr: "a:1", RPCAddr: "a:2", Zone: "z", Release: "r", NewestEntryType: 9}
 	beat := HeartbeatRequest{NodeID: "s1", DiskID: 7, BootNonce: 8, WALBacklog: -1, DiskUsedPercent: 41}
 	create := CreateTopicRequest{Name: "orders", Config: topic.DefaultConfig()}

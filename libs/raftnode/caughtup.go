@@ -64,21 +64,25 @@ func (n *Node) CaughtUp() (ok bool, reason string) {
 }
 
 func (n *Node) standing() standing {
-	_, leader := n.raft.LeaderWithID()
+	r := n.raft()
+	if r == nil {
+		return standing{}
+	}
+	_, leader := r.LeaderWithID()
 	s := standing{
-		leading:      n.raft.State() == raft.Leader,
+		leading:      r.State() == raft.Leader,
 		leaderKnown:  leader != "",
 		leaderCommit: n.trans.leaderCommit.Load(),
-		ownCommit:    n.raft.CommitIndex(),
+		ownCommit:    r.CommitIndex(),
 	}
-	if last := n.raft.LastContact(); !last.IsZero() {
+	if last := r.LastContact(); !last.IsZero() {
 		s.contacted, s.contactAge = true, time.Since(last)
 	}
 	if s.leading {
 		start := n.logs.noop.Load()
-		s.noopCommitted = start != nil && start.term == n.raft.CurrentTerm() && s.ownCommit >= start.index
+		s.noopCommitted = start != nil && start.term == r.CurrentTerm() && s.ownCommit >= start.index
 	}
-	s.raftApplied = n.raft.AppliedIndex()
+	s.raftApplied = r.AppliedIndex()
 	s.commandMissing = n.commandBetween(n.fsm.covered.Load(), s.raftApplied)
 	return s
 }

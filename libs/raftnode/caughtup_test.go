@@ -112,7 +112,7 @@ func TestABatchHandedOverIsNotApplied(t *testing.T) {
 		if ok {
 			t.Fatal("caught up while the batch is held")
 		}
-		return s.raft.AppliedIndex() >= last && why == reasonApplying
+		return s.raft().AppliedIndex() >= last && why == reasonApplying
 	})
 	if s.View().CaughtUpOnce() || s.View().Latched() {
 		t.Error("the marks are set on an old view")
@@ -143,7 +143,7 @@ func TestALeaderInReplayIsNotCaughtUp(t *testing.T) {
 		if ok {
 			t.Fatal("caught up in replay")
 		}
-		return v.IsLeader() && v.raft.CommitIndex() > last && why == reasonApplying
+		return v.IsLeader() && v.raft().CommitIndex() > last && why == reasonApplying
 	})
 	if v.View().Latched() || v.View().CaughtUpOnce() {
 		t.Error("the marks are set in replay")

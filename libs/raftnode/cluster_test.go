@@ -208,7 +208,7 @@ func TestMembershipIsCompareAndSet(t *testing.T) {
 	if index, err = v.RemoveServer(ctx, "s1", index); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprint([]Server{{"v1", v.addr, true}, {"v2", s2.addr, true}})
+	want := fmt.Sprint([]Server{{"v1", v.addr, true, "v1"}, {"v2", s2.addr, true, "v2"}})
 	if got := fmt.Sprint(v.Configuration().Servers); got != want {
 		t.Fatalf("servers %s, want %s", got, want)
 	}

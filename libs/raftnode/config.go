@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -91,32 +92,28 @@ func pick[T comparable](v *T, otherwise T) {
 
 // Config is everything that a node needs to open.
 type Config struct {
-	NodeID    string       // member id; also the Raft server id unless ServerID is given
-	ServerID  string       // Raft server id; "" means NodeID
+	NodeID    string       // member id; see serverid.go for the Raft server id
 	BootNonce topic.ID64   // random id of this process start; the registration with it sets the latch
 	Dir       string       // made if missing; holds raft.db, state.db and snapshots/
 	Bind      string       // host:port to listen on for Raft; port 0 takes a free one
 	Advertise string       // host:port that others dial; "" means the bound address
 	Plane     Plane        // how connections are made; the zero value is plain TCP
 	Voter     bool         // may ever vote; only such a node may bootstrap
-	Gated     bool         // a node with nothing on its disk answers no Raft call before Admit or Bootstrap
+	Gated     bool         // a node with nothing on its disk takes no part in Raft before Admit or Bootstrap
 	Logger    *slog.Logger // nil discards
 	Timing    Timing
 }
 
 func (c *Config) validate() error {
 	switch {
-	case c.NodeID == "":
-		return errors.New("raft node: no node id")
+	case c.NodeID == "" || NodeOf(c.NodeID) != c.NodeID:
+		return fmt.Errorf("raft node: node id %q", c.NodeID)
 	case c.BootNonce == 0:
 		return errors.New("raft node: no boot nonce")
 	case c.Dir == "":
 		return errors.New("raft node: no directory")
 	case c.Bind == "":
 		return errors.New("raft node: no address to listen on")
-	}
-	if c.ServerID == "" {
-		c.ServerID = c.NodeID
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

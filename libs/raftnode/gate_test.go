@@ -78,7 +78,7 @@ func TestGateOpensOnceAndForAll(t *testing.T) {
 	if h.Gated() != true || !h.Empty() {
 		t.Error("it was reached before it was admitted")
 	}
-	if err := h.Admit(); err != nil {
+	if err := h.Admit(h.id); err != nil {
 		t.Fatal(err)
 	}
 	index, _ := apply(t, []*host{leader}, register(h))
@@ -102,7 +102,7 @@ func TestVoteOfAnEmptyDiskIsRememberedAcrossARestart(t *testing.T) {
 	h := newHost(t, "v1", true)
 	h.gated = true
 	h.start()
-	if err := h.Admit(); err != nil {
+	if err := h.Admit(h.id); err != nil {
 		t.Fatal(err)
 	}
 	var resp raft.RequestVoteResponse

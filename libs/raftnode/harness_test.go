@@ -47,6 +47,7 @@ type host struct {
 	voter bool
 	gated bool
 	hooks hooks
+	log   *slog.Logger // nil: none, but with RAFT_LOG
 	tune  func(*Timing)
 	*Node
 }
@@ -63,7 +64,7 @@ func (h *host) config() Config {
 	if bind == "" {
 		bind = "127.0.0.1:0"
 	}
-	var logger *slog.Logger
+	logger := h.log
 	if os.Getenv("RAFT_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", h.id)
 	}

@@ -3,8 +3,6 @@ package raftnode
 import (
 	"context"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // watchLatch sets the two marks that are set once per start. Caught up once: the
@@ -37,7 +35,7 @@ func (n *Node) tryLatch(ctx context.Context) bool {
 	if !n.replica.caughtUp.Load() || !n.replica.registered.Load() {
 		return false
 	}
-	if n.raft.State() == raft.Leader {
+	if n.IsLeader() {
 		if err := n.Barrier(ctx); err != nil {
 			return false
 		}

@@ -26,7 +26,7 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 	if !n.calls.begin() {
 		return 0, nil, fmt.Errorf("apply entry of type %d: %w", e.EntryType(), ErrBusy)
 	}
-	f := n.raft.Apply(raw, queueTime(ctx))
+	f := n.raft().Apply(raw, queueTime(ctx))
 	err = n.wait(ctx, f)
 	if err != nil {
 		return 0, nil, fmt.Errorf("apply entry of type %d: %w", e.EntryType(), classify(err))
@@ -52,7 +52,7 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 // committed. Nobody waits for the barrier.
 func (n *Node) spreadCommit() {
 	if n.calls.pending() == 0 && n.unspread.CompareAndSwap(true, false) {
-		n.raft.Barrier(time.Millisecond)
+		n.raft().Barrier(time.Millisecond)
 	}
 }
 
@@ -64,7 +64,7 @@ func (n *Node) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	}
-	if n.raft.State() != raft.Leader {
+	if !n.IsLeader() {
 		return ErrNotLeader
 	}
 	return nil
@@ -109,7 +109,7 @@ func (n *Node) Barrier(ctx context.Context) error {
 	if !n.calls.begin() {
 		return fmt.Errorf("barrier: %w", ErrBusy)
 	}
-	if err := n.wait(ctx, n.raft.Barrier(queueTime(ctx))); err != nil {
+	if err := n.wait(ctx, n.raft().Barrier(queueTime(ctx))); err != nil {
 		return fmt.Errorf("barrier: %w", classify(err))
 	}
 	n.spreadCommit()
@@ -125,20 +125,27 @@ func (n *Node) TransferLeadership(ctx context.Context) error {
 	if !n.calls.begin() {
 		return fmt.Errorf("transfer leadership: %w", ErrBusy)
 	}
-	if err := n.wait(ctx, n.raft.LeadershipTransfer()); err != nil {
+	if err := n.wait(ctx, n.raft().LeadershipTransfer()); err != nil {
 		return fmt.Errorf("transfer leadership: %w", classify(err))
 	}
 	return nil
 }
 
 // IsLeader tells whether this node leads, as far as it knows.
-func (n *Node) IsLeader() bool { return n.raft.State() == raft.Leader }
+func (n *Node) IsLeader() bool {
+	r := n.raft()
+	return r != nil && r.State() == raft.Leader
+}
 
-// Leader returns the server id and Raft address of the leader that this node
+// Leader returns the node id and Raft address of the leader that this node
 // follows (or is), or two empty strings.
-func (n *Node) Leader() (serverID, addr string) {
-	a, id := n.raft.LeaderWithID()
-	return string(id), string(a)
+func (n *Node) Leader() (nodeID, addr string) {
+	r := n.raft()
+	if r == nil {
+		return "", ""
+	}
+	a, id := r.LeaderWithID()
+	return NodeOf(string(id)), string(a)
 }
 
 // LeaderContact tells how long ago the leader was heard: 0 while leading; ok is
@@ -147,7 +154,11 @@ func (n *Node) LeaderContact() (age time.Duration, ok bool) {
 	if n.IsLeader() {
 		return 0, true
 	}
-	at := n.raft.LastContact()
+	r := n.raft()
+	if r == nil {
+		return 0, false
+	}
+	at := r.LastContact()
 	if at.IsZero() {
 		return 0, false
 	}

@@ -12,9 +12,10 @@ import (
 
 // Server is one server of the Raft configuration.
 type Server struct {
-	ID    string // Raft server id
-	Addr  string // host:port
-	Voter bool
+	ID     string // node id
+	Addr   string // host:port
+	Voter  bool
+	RaftID string // Raft server id (see serverid.go); "" in a first configuration: the node id
 }
 
 // Configuration is a Raft configuration and the index that a change of it must name.
@@ -40,18 +41,18 @@ func (n *Node) Bootstrap(servers []Server) error {
 		if s.Voter {
 			suffrage = raft.Voter
 		}
-		self = self || s.ID == n.cfg.ServerID
+		self = self || s.ID == n.cfg.NodeID
 		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Addr)})
 	}
 	if !self {
-		return fmt.Errorf("bootstrap: %s is not one of the servers", n.cfg.ServerID)
+		return fmt.Errorf("bootstrap: %s is not one of the servers", n.cfg.NodeID)
 	}
 	// First the gate: initial members that all stop in between must not wait for
 	// one another for ever.
-	if err := n.Admit(); err != nil {
+	if err := n.Admit(n.cfg.NodeID); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	err := n.raft.BootstrapCluster(c).Error()
+	err := n.raft().BootstrapCluster(c).Error()
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("bootstrap: %w", ErrHasState)
 	}
@@ -66,32 +67,39 @@ func (n *Node) Bootstrap(servers []Server) error {
 // that names it is refused with ErrConflict.
 func (n *Node) Configuration() Configuration {
 	c := Configuration{Index: n.fsm.configuration.Load()}
-	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-		c.Servers = append(c.Servers, Server{string(s.ID), string(s.Address), s.Suffrage == raft.Voter})
+	r := n.raft()
+	if r == nil {
+		return c
+	}
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		c.Servers = append(c.Servers, Server{
+			ID: NodeOf(string(s.ID)), Addr: string(s.Address), Voter: s.Suffrage == raft.Voter, RaftID: string(s.ID),
+		})
 	}
 	return c
 }
 
 // AddNonvoter adds a server, or changes the address of one, without a vote. It
-// never takes a vote away. prevIndex is the Index of the Configuration that was
-// read. It answers the index of the change. Errors as of Apply, and ErrConflict.
+// never takes a vote away. id is a Raft server id, here and below; prevIndex is
+// the Index of the Configuration that was read. It answers the index of the
+// change. Errors as of Apply, and ErrConflict.
 func (n *Node) AddNonvoter(ctx context.Context, id, addr string, prevIndex uint64) (uint64, error) {
 	return n.change(ctx, "add non-voter", id, prevIndex, func(wait time.Duration) raft.IndexFuture {
-		return n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
+		return n.raft().AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
 	})
 }
 
 // AddVoter adds a server with a vote, or promotes one under its id.
 func (n *Node) AddVoter(ctx context.Context, id, addr string, prevIndex uint64) (uint64, error) {
 	return n.change(ctx, "add voter", id, prevIndex, func(wait time.Duration) raft.IndexFuture {
-		return n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
+		return n.raft().AddVoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
 	})
 }
 
 // RemoveServer takes a server out of the configuration; a missing one is no error.
 func (n *Node) RemoveServer(ctx context.Context, id string, prevIndex uint64) (uint64, error) {
 	index, err := n.change(ctx, "remove server", id, prevIndex, func(wait time.Duration) raft.IndexFuture {
-		return n.raft.RemoveServer(raft.ServerID(id), prevIndex, wait)
+		return n.raft().RemoveServer(raft.ServerID(id), prevIndex, wait)
 	})
 	if err == nil {
 		n.trans.forget(raft.ServerID(id))
@@ -123,8 +131,8 @@ func (n *Node) change(ctx context.Context, what, id string, prevIndex uint64, do
 
 // Stats is a node's Raft as it sees it. Indexes are of entries (not exclusive ends).
 type Stats struct {
-	State      string // leader, follower, candidate, unknown
-	LeaderID   string // server id; "" when unknown
+	State      string // leader, follower, candidate; unknown: it takes no part (yet)
+	LeaderID   string // node id; "" when unknown
 	Term       uint64
 	TermStart  uint64 // index of the current leader's first entry; 0 when unknown
 	Commit     uint64 // a follower's is what it was told
@@ -149,27 +157,35 @@ type ServerStats struct {
 
 // Stats returns the node's own measurements; it asks nobody.
 func (n *Node) Stats() Stats {
+	r := n.raft()
+	if r == nil {
+		return Stats{State: stateName(raft.Shutdown)}
+	}
 	leader, _ := n.Leader()
 	s := Stats{
-		State: stateName(n.raft.State()), LeaderID: leader, Term: n.raft.CurrentTerm(),
-		Commit: n.raft.CommitIndex(), LastLog: n.raft.LastIndex(), Applied: n.Applied(),
+		State: stateName(r.State()), LeaderID: leader, Term: r.CurrentTerm(),
+		Commit: r.CommitIndex(), LastLog: r.LastIndex(), Applied: n.Applied(),
 	}
 	s.ContactAge, s.HasContact = n.LeaderContact()
 	s.LogWrite = n.logs.stalledFor()
 	if start := n.logs.noop.Load(); start != nil && start.term == s.Term {
 		s.TermStart = start.index
 	}
+	own := n.ServerID()
 	for _, srv := range n.Configuration().Servers {
-		s.Servers = append(s.Servers, n.serverStats(srv, &s))
+		s.Servers = append(s.Servers, n.serverStats(srv, srv.RaftID == own, &s))
 	}
 	return s
 }
 
-func (n *Node) serverStats(srv Server, own *Stats) ServerStats {
-	if srv.ID == n.cfg.ServerID {
+// Reachable tells whether the server answers this node, which leads.
+func (s *ServerStats) Reachable() bool { return s.Known && !s.Failing && s.Age < FreshContact }
+
+func (n *Node) serverStats(srv Server, self bool, own *Stats) ServerStats {
+	if self {
 		return ServerStats{Server: srv, Known: true, LastLog: own.LastLog, Term: own.Term}
 	}
-	p := n.trans.peer(raft.ServerID(srv.ID))
+	p := n.trans.peer(raft.ServerID(srv.RaftID))
 	out := ServerStats{Server: srv, LastLog: p.lastLog, Term: p.term, Failing: p.failing(time.Now())}
 	if !p.heardAt.IsZero() {
 		out.Known, out.Age = true, time.Since(p.heardAt)
@@ -177,10 +193,12 @@ func (n *Node) serverStats(srv Server, own *Stats) ServerStats {
 	return out
 }
 
-// HeartbeatFailing tells whether a heartbeat of this leader to the server failed
-// within HeartbeatFailureMemory and none succeeded since.
+// HeartbeatFailing tells whether a heartbeat of this leader to the server, by its
+// Raft server id, failed within HeartbeatFailureMemory and none succeeded since,
+// or whether the server never answered one.
 func (n *Node) HeartbeatFailing(serverID string) bool {
-	return n.trans.peer(raft.ServerID(serverID)).failing(time.Now())
+	p := n.trans.peer(raft.ServerID(serverID))
+	return p.heardAt.IsZero() || p.failing(time.Now())
 }
 
 func stateName(s raft.RaftState) string {

@@ -22,13 +22,17 @@ type Node struct {
 	fsm     *fsm
 	replica *replica
 	trans   *transport
-	raft    *raft.Raft
 	calls   calls // to Raft, that it has not answered yet
 	lead    *leadership
 	room    *room
 
 	unspread atomic.Bool // a change was committed that followers may not have been told of
 
+	startMu  sync.Mutex // guards what follows: Raft starts at Open or at Admit, and never after Close
+	serverID string     // Raft server id; valid once Raft runs
+	closing  bool
+
+	life      context.Context // of the tasks
 	stopWatch context.CancelFunc
 	tasks     sync.WaitGroup // of goroutines that end with the node
 
@@ -41,9 +45,9 @@ type Node struct {
 	closeErr  error
 }
 
-// Open recovers a node from its directory and starts Raft. It listens at once;
-// a node without a Raft configuration stays passive until Bootstrap, or until a
-// leader adds it. Errors wrap ErrLogGap, ErrDamagedLog or ErrDamagedState when
+// Open recovers a node from its directory and starts Raft, unless the node is
+// gated (see gate.go). It listens at once; a node without a Raft configuration
+// stays passive until Bootstrap, or until a leader adds it. Errors wrap ErrLogGap, ErrDamagedLog or ErrDamagedState when
 // the directory must not be started from.
 func Open(cfg Config) (*Node, error) { return open(cfg, hooks{}) }
 
@@ -78,38 +82,55 @@ func open(cfg Config, h hooks) (*Node, error) {
 	n.fsm = newFSM(s.state, n.replica, n.room, s.applied, n.fail)
 	n.fsm.beforeApply = h.beforeApply
 	n.fsm.configuration.Store(s.configuration)
-	stream, err := listenStream(cfg.Bind, cfg.Advertise, cfg.Plane)
+	stream, err := listenStream(n.replica.ClusterID(), &n.cfg)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	n.trans = newTransport(stream, n.cfg.Timing.Transport, newHCLog(n.cfg.Logger), h.beforeRPC)
-	if err := n.startRaft(); err != nil {
+	n.trans.gated.Store(s.gated)
+	n.life, n.stopWatch = context.WithCancel(context.Background())
+	n.tasks.Go(func() { n.watchCluster(n.life) })
+	if err := n.begin(); err != nil {
+		n.stopWatch()
+		n.tasks.Wait()
 		return nil, errors.Join(err, n.trans.Close(), s.close())
 	}
 	return n, nil
 }
 
-func (n *Node) startRaft() error {
+// begin starts Raft where nothing keeps it from taking part.
+func (n *Node) begin() error {
+	if n.Gated() {
+		return nil
+	}
+	id, err := n.stores.serverID(n.cfg.NodeID)
+	if err != nil {
+		return err
+	}
+	n.startMu.Lock()
+	defer n.startMu.Unlock()
+	return n.startRaftLocked(id)
+}
+
+func (n *Node) startRaftLocked(serverID string) error {
 	cache, err := raft.NewLogCache(logCacheEntries, n.logs)
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	n.stopWatch = cancel
-	notify := make(chan bool, 1)
-	n.trans.gated.Store(n.stores.gated)
+	ctx, notify := n.life, make(chan bool, 1)
 	n.trans.beat = n.cfg.Timing.Heartbeat
 	n.trans.stalled = func() bool { return n.logs.stalledFor() >= stallHandOff }
 	n.logs.leading = func() bool {
 		r := n.trans.running.Load()
 		return r == nil || r.State() == raft.Leader
 	}
-	n.raft, err = raft.NewRaft(n.raftConfig(notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
+	r, err := raft.NewRaft(n.raftConfig(serverID, notify), n.fsm, cache, n.logs, n.stores.snaps, n.trans)
 	if err != nil {
-		cancel()
 		return fmt.Errorf("start raft: %w", err)
 	}
-	n.trans.running.Store(n.raft)
+	n.serverID = serverID
+	n.trans.running.Store(r)
+	n.trans.gated.Store(false)
 	n.tasks.Go(func() { n.lead.watch(ctx, notify) })
 	n.tasks.Go(func() { n.watchLatch(ctx) })
 	if n.cfg.Voter {
@@ -119,10 +140,10 @@ func (n *Node) startRaft() error {
 	return nil
 }
 
-func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
+func (n *Node) raftConfig(serverID string, notify chan<- bool) *raft.Config {
 	t := n.cfg.Timing
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(n.cfg.ServerID)
+	c.LocalID = raft.ServerID(serverID)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.LeaderLease
 	if !n.cfg.Voter {
 		c.HeartbeatTimeout, c.ElectionTimeout = nonvoterPatience*t.Heartbeat, nonvoterPatience*t.Election
@@ -136,6 +157,22 @@ func (n *Node) raftConfig(notify chan<- bool) *raft.Config {
 	c.NotifyCh = notify
 	c.Logger = newHCLog(n.cfg.Logger)
 	return c
+}
+
+// watchCluster tells the stream layer the cluster's id as soon as it was applied.
+func (n *Node) watchCluster(ctx context.Context) {
+	for {
+		changed := n.replica.Changed()
+		if id := n.replica.ClusterID(); id != "" {
+			n.trans.stream.learn(id)
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // fail stops the node for good; the first cause stays.
@@ -198,7 +235,10 @@ func (n *Node) Addr() string { return n.trans.stream.advertise }
 
 // Snapshot takes a snapshot now. Raft does it by itself as well.
 func (n *Node) Snapshot() error {
-	if err := n.raft.Snapshot().Error(); err != nil {
+	if n.raft() == nil {
+		return fmt.Errorf("take snapshot: %w", errGated)
+	}
+	if err := n.raft().Snapshot().Error(); err != nil {
 		return fmt.Errorf("take snapshot: %w", err)
 	}
 	return nil
@@ -209,13 +249,21 @@ func (n *Node) Snapshot() error {
 // TransferLeadership first for that. It may be called again.
 func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
+		n.startMu.Lock()
+		n.closing = true
+		n.startMu.Unlock()
 		n.stopWatch()
 		n.calls.drain()
 		close(n.closed)
-		stopped := n.raft.Shutdown()
+		var stopped raft.Future
+		if r := n.raft(); r != nil {
+			stopped = r.Shutdown()
+		}
 		// Before waiting: calls to a silent peer would hold Raft up to the transport timeout.
-		closed := n.trans.Close()
-		n.closeErr = errors.Join(stopped.Error(), closed)
+		n.closeErr = n.trans.Close()
+		if stopped != nil {
+			n.closeErr = errors.Join(stopped.Error(), n.closeErr)
+		}
 		n.tasks.Wait()
 		n.closeErr = errors.Join(n.closeErr, n.stores.close())
 	})

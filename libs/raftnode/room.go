@@ -84,7 +84,7 @@ func (n *Node) watchRoom(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if n.room.waiting.Load() > 0 && n.raft.State() == raft.Leader {
+		if n.room.waiting.Load() > 0 && n.IsLeader() {
 			_ = n.TransferLeadership(ctx) // nobody to take it: the next look tries again
 		}
 	}

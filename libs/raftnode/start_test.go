@@ -231,7 +231,7 @@ func TestAnUnknownEntryStopsTheNode(t *testing.T) {
 	}
 	bad[3] ^= 1
 	for range 2 {
-		_ = h.raft.Apply(bad, patience)
+		_ = h.raft().Apply(bad, patience)
 		select {
 		case <-h.Done():
 		case <-within(t).Done():

@@ -3,6 +3,8 @@ package raftnode
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -11,18 +13,23 @@ import (
 )
 
 // streamLayer is TCP for Raft. It keeps its open connections, so that Close
-// ends them all: Raft's transport leaves accepted ones to the peer. This is
-// where a cluster id handshake belongs.
+// ends them all: Raft's transport leaves accepted ones to the peer. Each begins
+// with the handshake of hello.go: two clusters never talk.
 type streamLayer struct {
 	net.Listener
+	node      string
+	log       *slog.Logger
+	patience  time.Duration // for the hello of an accepted connection
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	advertise string
 	ctx       context.Context // ends dials
 	cancel    context.CancelFunc
 
-	mu     sync.Mutex // guards the fields below
-	conns  map[*trackedConn]struct{}
-	closed bool
+	mu      sync.Mutex // guards the fields below, and what a connection says of its handshake
+	cluster string     // "" until it is known
+	conns   map[*trackedConn]struct{}
+	said    map[greeted]bool // refusals that were logged
+	closed  bool
 }
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
@@ -42,11 +49,12 @@ type Plane struct {
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error) // nil: plain TCP
 }
 
-func listenStream(bind, advertise string, plane Plane) (*streamLayer, error) {
-	l, err := net.Listen("tcp", bind)
+func listenStream(cluster string, cfg *Config) (*streamLayer, error) {
+	l, err := net.Listen("tcp", cfg.Bind)
 	if err != nil {
-		return nil, fmt.Errorf("listen for raft on %s: %w", bind, err)
+		return nil, fmt.Errorf("listen for raft on %s: %w", cfg.Bind, err)
 	}
+	advertise, plane := cfg.Advertise, cfg.Plane
 	if advertise == "" {
 		advertise = l.Addr().String()
 	}
@@ -57,22 +65,26 @@ func listenStream(bind, advertise string, plane Plane) (*streamLayer, error) {
 		plane.Dial = (&net.Dialer{}).DialContext
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &streamLayer{Listener: l, dial: plane.Dial, advertise: advertise, ctx: ctx, cancel: cancel, conns: map[*trackedConn]struct{}{}}, nil
+	return &streamLayer{
+		Listener: l, node: cfg.NodeID, log: cfg.Logger, patience: helloTimeout, dial: plane.Dial, advertise: advertise, ctx: ctx, cancel: cancel,
+		cluster: cluster, conns: map[*trackedConn]struct{}{}, said: map[greeted]bool{},
+	}, nil
 }
 
 // Addr implements net.Listener: the address that others dial.
 func (s *streamLayer) Addr() net.Addr { return hostPort(s.advertise) }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. The handshake is made by whoever reads first,
+// so that a silent peer holds nobody up.
 func (s *streamLayer) Accept() (net.Conn, error) {
 	c, err := s.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c)
+	return s.track(c, true)
 }
 
-// Dial implements raft.StreamLayer.
+// Dial implements raft.StreamLayer; the handshake is in its time.
 func (s *streamLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
@@ -80,17 +92,25 @@ func (s *streamLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c)
+	t, err := s.track(c, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.greet(ctx); err != nil {
+		_ = t.Close()
+		return nil, err
+	}
+	return t, nil
 }
 
-func (s *streamLayer) track(c net.Conn) (net.Conn, error) {
+func (s *streamLayer) track(c net.Conn, accepted bool) (*trackedConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	t := &trackedConn{c, s}
+	t := &trackedConn{Conn: c, layer: s, accepted: accepted}
 	s.conns[t] = struct{}{}
 	return t, nil
 }
@@ -116,7 +136,25 @@ func (s *streamLayer) Close() error {
 // trackedConn takes itself off the list when it is closed.
 type trackedConn struct {
 	net.Conn
-	layer *streamLayer
+	layer    *streamLayer
+	accepted bool
+
+	once    sync.Once // of the handshake of an accepted connection
+	failure error     // of it
+
+	greeted bool   // the handshake went well
+	theirs  string // the cluster id that the peer named then
+}
+
+// Read implements net.Conn. To Raft a peer that was refused is one that went.
+func (c *trackedConn) Read(b []byte) (int, error) {
+	if c.accepted {
+		c.once.Do(func() { c.failure = c.welcome() })
+		if c.failure != nil {
+			return 0, io.EOF
+		}
+	}
+	return c.Conn.Read(b)
 }
 
 // Close implements net.Conn.

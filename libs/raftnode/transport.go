@@ -20,7 +20,7 @@ type transport struct {
 	stream *streamLayer
 
 	beforeRPC    func(raft.RPC) // tests hold RPCs back with it; nil otherwise
-	gated        atomic.Bool    // no call is answered; see gate.go
+	gated        atomic.Bool    // no call is answered, because no Raft runs; see gate.go
 	leaderCommit atomic.Uint64
 	rpcs         chan raft.RPC
 	stop         chan struct{}
@@ -29,7 +29,7 @@ type transport struct {
 
 	beat    time.Duration             // Timing.Heartbeat
 	stalled func() bool               // the log cannot be written: a leader must fall silent
-	running atomic.Pointer[raft.Raft] // what sends; nil while it starts
+	running atomic.Pointer[raft.Raft] // what sends and is called; nil before it was started
 
 	mu    sync.Mutex                  // guards peers
 	peers map[raft.ServerID]peerState // servers of the configuration only; see forget

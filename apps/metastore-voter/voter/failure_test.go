@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/libs/ops"
+	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -94,7 +95,7 @@ func TestLeaderlessNodeAsksAgain(t *testing.T) {
 	append(cluster{s1}, c...).waitReady(t)
 	testkit.Poll(t, patience, "it is removed by whoever leads, be it after another election", func() bool {
 		raft := c.leader(t).member.Raft()
-		_, err := raft.RemoveServer(within(t), "s1", raft.Configuration().Index)
+		_, err := raft.RemoveServer(within(t), raftnode.ServerID("s1", s1.member.DiskID()), raft.Configuration().Index)
 		return err == nil
 	})
 	testkit.Poll(t, patience, "it has no leader", func() bool { return !s1.ready() })

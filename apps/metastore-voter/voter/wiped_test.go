@@ -6,43 +6,85 @@ import (
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// TestWipedVoterStaysOutUnderItsOldID: a voter whose disk is gone must not vote
-// nor store for the cluster under its old id, however dead it is marked; under a
-// new one it joins and is promoted.
-func TestWipedVoterStaysOutUnderItsOldID(t *testing.T) {
+// voting tells whether m, on the disk it has now, votes in the configuration
+// that on knows, under any id of its own and no other.
+func voting(on, m *machine) bool {
+	found := false
+	for _, s := range on.member.Raft().Configuration().Servers {
+		if s.ID == m.cfg.NodeID {
+			if found || !s.Voter || s.RaftID != raftnode.ServerID(m.cfg.NodeID, m.member.DiskID()) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// wipe gives a machine that is down an empty disk.
+func (m *machine) wipe() { m.cfg.DataDir = filepath.Join(m.t.TempDir(), "new-disk") }
+
+// TestWipedVoterComesBackUnderItsOldID: as another server, once the one that it
+// was is removed; until then it takes no part in Raft.
+func TestWipedVoterComesBackUnderItsOldID(t *testing.T) {
 	c := newVoters(t, 3)
 	c.start()
 	c.waitReady(t)
 	lost := c[0]
 	lost.kill()
-	lost.cfg.DataDir = filepath.Join(t.TempDir(), "new-disk")
+	lost.wipe()
 	lost.start()
-	rest := cluster{c[1], c[2]}
-	testkit.Poll(t, patience, "it is marked dead", func() bool { return statusIn(rest.leader(t), lost.cfg.NodeID) == topic.StatusDead })
-	_, err := lost.member.Leader().Join(within(t), &metaapi.JoinRequest{
+	ask := &metaapi.JoinRequest{
 		NodeID: lost.cfg.NodeID, DiskID: lost.member.DiskID(), Role: topic.RoleVoter, Empty: true,
 		RaftAddr: lost.cfg.RaftBind, RPCAddr: lost.cfg.RPCBind, NewestEntryType: 255,
-	})
-	if !problem.HasCode(err, problem.IDInUse) {
-		t.Errorf("a voter with another disk: %v", err)
 	}
-	if id, _ := lost.member.Raft().Leader(); id != "" || !lost.member.Raft().Gated() || !lost.member.Raft().Empty() {
-		t.Errorf("it takes part in Raft: leader %q", id)
+	rest := cluster{c[1], c[2]}
+	leader := rest.leader(t)
+	if _, err := leader.voter.controller.Join(within(t), ask); statusIn(leader, "v1") == topic.StatusAlive && !problem.HasCode(err, problem.IDInUse) {
+		t.Errorf("while its record is alive: %v", err)
 	}
-	lost.kill()
+	if statusIn(leader, "v1") == topic.StatusAlive && (!lost.member.Raft().Gated() || lost.member.Raft().ServerID() != "") {
+		t.Error("it takes part in Raft, and is not admitted")
+	}
+	testkit.Poll(t, patience, "it votes again", func() bool { return voting(rest.leader(t), lost) })
+	cluster{lost}.waitReady(t)
 
-	fresh := rest.joiner(t, "v4", topic.RoleVoter)
+	// Its vote counts: with it and one other there is a majority.
+	for _, m := range rest {
+		testkit.Poll(t, patience, m.cfg.NodeID+" knows it", func() bool { return voting(m, lost) })
+	}
+	c[1].kill()
+	cluster{lost, c[2]}.leader(t)
+	storage := rest[1:].joiner(t, "s1", topic.RoleStorage)
+	storage.start()
+	testkit.Poll(t, patience, "the storage node is ready", storage.ready)
+	create(t, storage, "after")
+
+	c[1].start()
+	lost.stop() // a restart finds the same server again
+	lost.start()
+	c.waitReady(t)
+	if !voting(c.leader(t), lost) {
+		t.Errorf("after a restart: %+v", c.leader(t).member.Raft().Configuration().Servers)
+	}
+	lost.kill() // and a second disk replaces the first new one
+	lost.wipe()
+	lost.start()
+	testkit.Poll(t, patience, "it votes on its third disk", func() bool { return voting(c.leader(t), lost) })
+}
+
+// TestNewDiskUnderANewID: a voter that never was one joins and is promoted.
+func TestNewDiskUnderANewID(t *testing.T) {
+	c := newVoters(t, 3)
+	c.start()
+	c.waitReady(t)
+	c[0].kill()
+	fresh := c[1:].joiner(t, "v4", topic.RoleVoter)
 	fresh.start()
-	testkit.Poll(t, patience, "v4 votes", func() bool {
-		for _, s := range fresh.member.Raft().Configuration().Servers {
-			if s.ID == "v4" && s.Voter {
-				return true
-			}
-		}
-		return false
-	})
+	testkit.Poll(t, patience, "v4 votes", func() bool { return voting(c[1:].leader(t), fresh) })
 }

@@ -219,7 +219,8 @@ func TestJoinRefusals(t *testing.T) {
 	r := newRig(t)
 	good := metaapi.JoinRequest{NodeID: "s1", DiskID: 7, Role: topic.RoleStorage, RaftAddr: "127.0.0.1:1", RPCAddr: "127.0.0.1:2", NewestEntryType: 255}
 	for parameter, spoil := range map[string]func(*metaapi.JoinRequest){
-		"node_id":   func(q *metaapi.JoinRequest) { q.NodeID = "" },
+		"node_id":   func(q *metaapi.JoinRequest) { q.NodeID = "s1#7" },
+		"raft_id":   func(q *metaapi.JoinRequest) { q.RaftID = "s1#0000000000000008" },
 		"disk_id":   func(q *metaapi.JoinRequest) { q.DiskID = 0 },
 		"role":      func(q *metaapi.JoinRequest) { q.Role = "king" },
 		"raft_addr": func(q *metaapi.JoinRequest) { q.RaftAddr = "127.0.0.1:0" },
@@ -233,7 +234,7 @@ func TestJoinRefusals(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if res, err := r.Join(t.Context(), &good); err != nil || res.Status != statusStaged {
+		if res, err := r.Join(t.Context(), &good); err != nil || res.Status != statusStaged || res.RaftID != "s1#0000000000000007" {
 			t.Errorf("admitted: %+v, %v", res, err)
 		}
 	}
@@ -243,7 +244,8 @@ func TestJoinRefusals(t *testing.T) {
 		t.Errorf("the address of another server: %v", err)
 	}
 	voter.RaftAddr = "127.0.0.1:3"
-	want := []metaapi.JoinResult{{Status: statusStaged}, {Status: statusDeferred, Reason: "leader_too_young"}}
+	const server = "v2#0000000000000007"
+	want := []metaapi.JoinResult{{RaftID: server, Status: statusStaged}, {RaftID: server, Status: statusDeferred, Reason: "leader_too_young"}}
 	for _, w := range want {
 		if res, err := r.Join(t.Context(), &voter); err != nil || *res != w {
 			t.Errorf("voter: %+v, %v; want %+v", res, err, w)

@@ -7,7 +7,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
-	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -36,42 +36,49 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 	defer c.members.Unlock()
 	c.admission.Lock() // a newer entry is proposed before the look at the joiner, or after its admission
 	defer c.admission.Unlock()
-	conf := c.raft.Configuration()
-	server := find(conf, req.NodeID)
-	record, err := c.checkJoiner(req, server)
+	a, err := c.admissible(ctx, req)
 	if err == nil {
-		err = checkAddress(conf, req)
+		a, err = c.unseat(ctx, req, a)
 	}
 	if err != nil {
 		c.refuseJoin(req, err)
 		return nil, err
 	}
+	return c.admit(ctx, t, req, a)
+}
+
+// admit stages or promotes a node that nothing keeps out.
+func (c *Controller) admit(ctx context.Context, t *term, req *metaapi.JoinRequest, a *applicant) (*metaapi.JoinResult, error) {
+	id, server := a.seat.raftID, a.seat.server
+	stage := func() (err error) {
+		_, err = c.raft.AddNonvoter(ctx, id, req.RaftAddr, a.conf.Index)
+		return err
+	}
 	switch {
 	case server == nil:
-		c.log.Info("admitting a node as raft non-voter", "node", req.NodeID, "role", string(req.Role), "addr", req.RaftAddr)
-		_, err = c.raft.AddNonvoter(ctx, req.NodeID, req.RaftAddr, conf.Index)
-		return c.joined(statusStaged, "", err)
+		c.log.Info("admitting a node as raft non-voter", "node", req.NodeID, "server", id, "role", string(req.Role), "addr", req.RaftAddr)
+		return c.joined(id, statusStaged, "", stage())
 	case server.Addr != req.RaftAddr:
 		c.log.Info("a node has another raft address", "node", req.NodeID, "was", server.Addr, "addr", req.RaftAddr)
-		if _, err := c.raft.AddNonvoter(ctx, req.NodeID, req.RaftAddr, conf.Index); err != nil {
-			return c.joined("", "", err)
+		if err := stage(); err != nil {
+			return c.joined(id, "", "", err)
 		}
 	}
 	switch {
 	case server.Voter:
-		return c.joined(statusVoter, "", nil)
+		return c.joined(id, statusVoter, "", nil)
 	case req.Role != topic.RoleVoter:
-		return c.joined(statusStaged, "", nil)
+		return c.joined(id, statusStaged, "", nil)
 	case server.Addr != req.RaftAddr:
-		return c.joined(statusDeferred, "heartbeats_failing", nil) // none can have reached the new address yet
+		return c.joined(id, statusDeferred, "heartbeats_failing", nil) // none can have reached the new address yet
 	}
-	if reason := c.defers(t, record); reason != "" {
+	if reason := c.defers(t, a.owner(req), id); reason != "" {
 		c.log.Debug("promotion deferred", "node", req.NodeID, "reason", reason)
-		return c.joined(statusDeferred, reason, nil)
+		return c.joined(id, statusDeferred, reason, nil)
 	}
-	c.log.Info("promoting a node to raft voter", "node", req.NodeID)
-	_, err = c.raft.AddVoter(ctx, req.NodeID, req.RaftAddr, conf.Index)
-	return c.joined(statusPromoted, "", err)
+	c.log.Info("promoting a node to raft voter", "node", req.NodeID, "server", id)
+	_, err := c.raft.AddVoter(ctx, id, req.RaftAddr, a.conf.Index)
+	return c.joined(id, statusPromoted, "", err)
 }
 
 const (
@@ -104,11 +111,11 @@ func (c *Controller) refuseJoin(req *metaapi.JoinRequest, err error) {
 	}
 }
 
-func (c *Controller) joined(status, reason string, err error) (*metaapi.JoinResult, error) {
+func (c *Controller) joined(raftID, status, reason string, err error) (*metaapi.JoinResult, error) {
 	if err != nil {
 		return nil, c.refusal(err)
 	}
-	return &metaapi.JoinResult{Status: status, Reason: reason}, nil
+	return &metaapi.JoinResult{RaftID: raftID, Status: status, Reason: reason}, nil
 }
 
 func find(conf raftnode.Configuration, id string) *raftnode.Server {
@@ -120,24 +127,12 @@ func find(conf raftnode.Configuration, id string) *raftnode.Server {
 	return nil
 }
 
-// checkAddress keeps two servers from sharing an address, which Raft would
-// refuse in a way that looks like an unknown outcome.
-func checkAddress(conf raftnode.Configuration, req *metaapi.JoinRequest) error {
-	for _, s := range conf.Servers {
-		if s.Addr == req.RaftAddr && s.ID != req.NodeID {
-			return problem.New(problem.IDInUse, "the raft address %s belongs to %q", s.Addr, s.ID)
-		}
-	}
-	return nil
-}
-
-// maxNodeID is the longest node id that a program accepts.
-const maxNodeID = 63
-
 func checkJoin(req *metaapi.JoinRequest) error {
 	switch {
-	case req.NodeID == "" || len(req.NodeID) > maxNodeID:
-		return invalid("node_id", "must have 1 to 63 bytes")
+	case !proc.ValidNodeID(req.NodeID):
+		return invalid("node_id", "is no node id")
+	case req.RaftID != "" && req.RaftID != req.NodeID && req.RaftID != raftnode.ServerID(req.NodeID, req.DiskID):
+		return invalid("raft_id", "must be of the node and its disk")
 	case req.DiskID == 0:
 		return invalid("disk_id", "must not be zero")
 	case req.Role != topic.RoleVoter && req.Role != topic.RoleStorage && req.Role != topic.RoleGateway:
@@ -150,39 +145,6 @@ func checkJoin(req *metaapi.JoinRequest) error {
 	return nil
 }
 
-// checkJoiner answers the member's record, or why the node stays out.
-func (c *Controller) checkJoiner(req *metaapi.JoinRequest, server *raftnode.Server) (record *topic.Member, err error) {
-	var grave *metastate.Tombstone
-	var newest metastate.Type
-	err = c.raft.Read(func(r metastate.Reader) (err error) {
-		if record, err = metastate.MemberByID(r, req.NodeID); err != nil {
-			return err
-		}
-		if grave, err = metastate.TombstoneByID(r, req.NodeID); err != nil {
-			return err
-		}
-		newest, err = metastate.NewestApplied(r)
-		return err
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case grave != nil && (!req.Empty || buried(grave, req.DiskID)):
-		return nil, problem.New(problem.Decommissioned, "node %q was decommissioned", req.NodeID)
-	case record != nil && record.Role != req.Role:
-		return nil, problem.New(problem.IDInUse, "%q is the id of a %s", req.NodeID, record.Role)
-	case record != nil && record.Status == topic.StatusAlive && record.DiskID != req.DiskID:
-		return nil, problem.New(problem.IDInUse, "a live member with another disk has the id %q", req.NodeID)
-	case server != nil && server.Voter && record != nil && record.DiskID != req.DiskID:
-		// What it stored and promised is gone: its vote, or its word for an entry, could
-		// undo what was committed with the old disk.
-		return nil, problem.New(problem.IDInUse, "voter %q had another disk: a voter that lost its disk joins under a new id", req.NodeID)
-	case server == nil:
-		return record, olderRelease(req, newest, c.raft.View().Members().ByID)
-	}
-	return record, nil
-}
-
 func buried(t *metastate.Tombstone, disk topic.ID64) bool {
 	for _, d := range t.DiskIDs {
 		if d == disk {
@@ -193,13 +155,14 @@ func buried(t *metastate.Tombstone, disk topic.ID64) bool {
 }
 
 // defers says why a member that asks for a vote does not get one now, or "".
-func (c *Controller) defers(t *term, record *topic.Member) string {
+// record is of the disk that asks; raftID its server.
+func (c *Controller) defers(t *term, record *topic.Member, raftID string) string {
 	switch {
 	case c.mono()-t.elected < c.timing.PromoteAfter:
 		return "leader_too_young"
 	case record == nil:
 		return "no_member_record"
-	case c.raft.HeartbeatFailing(record.ID):
+	case c.raft.HeartbeatFailing(raftID):
 		return "heartbeats_failing"
 	case record.Status != topic.StatusAlive:
 		return "member_dead"

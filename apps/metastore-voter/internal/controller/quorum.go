@@ -32,10 +32,11 @@ func (c *Controller) Forget(ctx context.Context, req *metaapi.ForgetRequest) (*m
 		return nil, err
 	}
 	conf := c.raft.Configuration()
-	if err := c.checkForget(req.NodeID, find(conf, req.NodeID) != nil); err != nil {
+	server := find(conf, req.NodeID)
+	if err := c.checkForget(req.NodeID, server != nil); err != nil {
 		return nil, err
 	}
-	index, err := c.raft.RemoveServer(ctx, req.NodeID, conf.Index)
+	index, err := c.raft.RemoveServer(ctx, server.RaftID, conf.Index)
 	if err != nil {
 		return nil, c.refusal(err)
 	}
