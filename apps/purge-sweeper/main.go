@@ -1,4 +1,4 @@
-// Command purge-sweeper looks for what missed purges left on storage nodes.
+// Command purge-sweeper finds what missed purges left, and has it reclaimed.
 package main
 
 import (
@@ -17,12 +17,12 @@ import (
 func main() {
 	proc.MainTask(proc.Task{
 		Name:  "purge-sweeper",
-		Usage: "list what storage nodes keep of topics, and what of it is gone",
+		Usage: "find what nodes keep of deleted topics, and have them reclaim it",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", EnvVars: proc.EnvVar("dry-run"), Usage: "list and judge, reclaim nothing; required in this release, which cannot reclaim"},
+			&cli.BoolFlag{Name: "dry-run", EnvVars: proc.EnvVar("dry-run"), Usage: "list and judge; reclaim, tell and forget nothing"},
 			&cli.BoolFlag{Name: "json", EnvVars: proc.EnvVar("json"), Usage: "print one JSON document in place of tables"},
 			&cli.DurationFlag{Name: "timeout", Value: sweeper.DefaultTimeout, EnvVars: proc.EnvVar("timeout"), Usage: "end the pass after this `time`; what was not reached counts as undecided"},
-			&cli.BoolFlag{Name: "yes", EnvVars: proc.EnvVar("yes"), Usage: "let a pass take unusually much (accepted, not used in this release)"},
+			&cli.BoolFlag{Name: "yes", EnvVars: proc.EnvVar("yes"), Usage: "let a pass take more than 100 directories of a node when they are more than a tenth of what it has"},
 		},
 		Run: run,
 	})
@@ -34,7 +34,8 @@ func run(ctx context.Context, c *cli.Context, out io.Writer, log *slog.Logger) e
 		return proc.Usagef("TLS between nodes: %v", err)
 	}
 	s, err := sweeper.New(sweeper.Config{
-		Join: c.StringSlice("join"), DryRun: c.Bool("dry-run"), JSON: c.Bool("json"), Timeout: c.Duration("timeout"),
+		Join: c.StringSlice("join"), DryRun: c.Bool("dry-run"), Yes: c.Bool("yes"), JSON: c.Bool("json"), Timeout: c.Duration("timeout"),
+		Bus: proc.BusSettings(c),
 	}, sweeper.Deps{Out: out, Log: log, Dial: plane.Dial(rpc.Dial)})
 	if err != nil {
 		return err

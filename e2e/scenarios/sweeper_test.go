@@ -107,8 +107,8 @@ func TestSweeperListsAStaleDirectory(t *testing.T) {
 	}
 	fresh := create()
 	down := sweepJSON(t, c, 1)
-	if len(down.Nodes) != 1 || down.Nodes[0].Reachable || down.Nodes[0].Complete {
-		t.Errorf("while it is down: %+v", down.Nodes)
+	if n := down.Nodes; len(n) != 2 || n[1].ID != "storage-1" || n[1].Reachable || n[1].Complete || !n[0].Complete {
+		t.Errorf("while it is down: %+v", n)
 	}
 	c.Free("storage-1")
 	c.WaitReady("storage-1", pid)
@@ -135,10 +135,14 @@ func TestSweeperListsAStaleDirectory(t *testing.T) {
 	}
 }
 
-// TestSweeperRefusesToReclaim: a job without --dry-run does not look like one that cleans.
-func TestSweeperRefusesToReclaim(t *testing.T) {
-	out, errs, status := runSweeper(t, "--join", "127.0.0.1:1")
-	if status != 2 || out != "" || !strings.Contains(errs, "--dry-run") {
-		t.Errorf("exit status %d, %q, %q", status, out, errs)
+// TestSweeperRefusesSettings: a job that cannot work says so with its own status.
+func TestSweeperRefusesSettings(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--join": nil, "--nats-url": {"--join", "127.0.0.1:1", "--nats-creds-file", "nobody"},
+	} {
+		out, errs, status := runSweeper(t, args...)
+		if status != 2 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit status %d, %q, %q", want, status, out, errs)
+		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/narad-mq/narad/libs/nodeapi"
 )
 
-// Action is what a release that reclaims would do with an entry.
+// Action is what is to be done with an entry.
 type Action string
 
 // The actions.
@@ -13,6 +13,18 @@ const (
 	ActionKeep    Action = "keep"
 	ActionReclaim Action = "reclaim" // have the node confirm again, set it aside where it still serves, and remove it
 )
+
+// A pass that would take more than largePass directories of a node and more than a
+// largeShare-th of what it has takes none: that much is rather a metastore that was
+// set back than topics that were deleted, and an operator has to look. A node has the
+// same brake for one request; this one is for the pass, which may need several.
+const (
+	largePass  = 100
+	largeShare = 10
+)
+
+// tooMany is that brake.
+func tooMany(take, have int) bool { return take > largePass && take*largeShare > have }
 
 // decision is what judge says of one entry.
 type decision struct {
@@ -76,4 +88,22 @@ func live(kind nodeapi.InventoryKind) (decided bool, why string) {
 	case nodeapi.InventoryServing, nodeapi.InventoryForeign:
 	}
 	return true, "the topic lives"
+}
+
+// judgeAccepted decides about records of one life that a gateway still has; shown is
+// false for those of a topic that lives. A gateway discards what is gone by itself,
+// as soon as its own replica shows the end and the leader confirms it.
+func judgeAccepted(v metaapi.Verdict, asked bool) (d decision, shown bool) {
+	d = decision{verdict: metaapi.VerdictUnknown, action: ActionKeep}
+	switch {
+	case !asked:
+		d.why = "the metastore leader did not answer; run again"
+	case v == metaapi.VerdictLive:
+		return d, false
+	case v == metaapi.VerdictGone:
+		d.verdict, d.decided, d.why = v, true, "accepted records of a deleted topic; the gateway discards them within seconds"
+	default:
+		d.why = "accepted records of a topic that the metastore neither knows nor remembers; an operator has to decide"
+	}
+	return d, true
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -23,33 +24,43 @@ type Report struct {
 	LeaderID  string    `json:"leader_id"`
 	Release   string    `json:"release"` // of this program
 	DryRun    bool      `json:"dry_run"`
-	Nodes     []NodeRow `json:"nodes"`   // storage nodes, by id
+	Nodes     []NodeRow `json:"nodes"`   // storage nodes and gateways, by id
 	Entries   []Entry   `json:"entries"` // by node, then by name
 	Summary   Summary   `json:"summary"`
+	// Forgetting is why ends of topics were not forgotten; "" when nothing stood in
+	// the way. It does not make the pass fail: an end costs the metastore some bytes.
+	Forgetting string `json:"forgetting,omitempty"`
 }
 
-// NodeRow is how one storage node answered.
+// NodeRow is how one storage node or gateway answered.
 type NodeRow struct {
 	ID        string             `json:"id"`
+	Role      topic.MemberRole   `json:"role"`
 	RPCAddr   string             `json:"rpc_addr"`
-	Status    topic.MemberStatus `json:"status"`    // the controller's verdict
-	Reachable bool               `json:"reachable"` // it answered at least once
-	Complete  bool               `json:"complete"`  // its whole inventory was read
-	Entries   int                `json:"entries"`
+	Status    topic.MemberStatus `json:"status"`          // the controller's verdict
+	Reachable bool               `json:"reachable"`       // it answered at least once
+	Complete  bool               `json:"complete"`        // its whole inventory was read
+	Entries   int                `json:"entries"`         // directories, or topics of undispatched records
 	Error     string             `json:"error,omitempty"` // why it is not complete
 }
 
-// Entry is one directory and what was decided about it.
+// KindAccepted is, beside the kinds of a node's directories, accepted records of one
+// life of a topic that a gateway has not dispatched.
+const KindAccepted nodeapi.InventoryKind = "accepted"
+
+// Entry is one directory, or the records of a topic on a gateway, what was decided
+// about it and what became of it.
 type Entry struct {
 	Node        string                `json:"node"`
 	Topic       string                `json:"topic"` // "" when foreign
 	Incarnation *topic.Incarnation    `json:"incarnation"`
 	Kind        nodeapi.InventoryKind `json:"kind"`
-	Name        string                `json:"name"` // below the node's data directory
+	Name        string                `json:"name"` // below the node's data directory; "" for records
 	Partitions  []int32               `json:"partitions"`
-	Bytes       *int64                `json:"bytes"` // null: not measured
+	Bytes       *int64                `json:"bytes"` // null: not measured; of what was removed, once it was
 	Verdict     metaapi.Verdict       `json:"verdict"`
 	Action      Action                `json:"action"`
+	Outcome     nodeapi.ReclaimStatus `json:"outcome,omitempty"` // of an entry to be reclaimed; "" in a dry run
 	Decided     bool                  `json:"decided"`
 	Why         string                `json:"why"`
 }
@@ -59,9 +70,15 @@ type Summary struct {
 	Live             int   `json:"live"`
 	Gone             int   `json:"gone"`
 	Unknown          int   `json:"unknown"`
-	Undecided        int   `json:"undecided"` // entries
+	Undecided        int   `json:"undecided"` // entries, those included that were to be reclaimed and were not
 	IncompleteNodes  int   `json:"incomplete_nodes"`
-	ReclaimableBytes int64 `json:"reclaimable_bytes"` // as far as measured
+	ReclaimableBytes int64 `json:"reclaimable_bytes"` // as far as measured, of what is still there
+	Reclaimed        int   `json:"reclaimed"`         // entries
+	ReclaimedBytes   int64 `json:"reclaimed_bytes"`
+	Kept             int   `json:"kept"`      // to be reclaimed, and not
+	Absent           int   `json:"absent"`    // to be reclaimed, and gone already
+	Broadcast        int   `json:"broadcast"` // messages handed to the bus
+	Forgotten        int   `json:"forgotten"` // ends of topics
 }
 
 func newEntry(node string, e *nodeapi.InventoryEntry, d decision) Entry {
@@ -78,11 +95,17 @@ func newEntry(node string, e *nodeapi.InventoryEntry, d decision) Entry {
 	return out
 }
 
+func newAccepted(node string, l *gatewayapi.UndispatchedLife, d decision) Entry {
+	return Entry{
+		Node: node, Topic: l.Topic, Incarnation: &l.Incarnation, Kind: KindAccepted, Bytes: &l.Bytes,
+		Verdict: d.verdict, Action: d.action, Decided: d.decided, Why: d.why,
+	}
+}
+
 // add puts the nodes into the report and counts.
 func (r *Report) add(nodes []*node) {
 	r.Nodes, r.Entries = make([]NodeRow, 0, len(nodes)), []Entry{}
 	for _, n := range nodes {
-		n.Entries = len(n.entries)
 		r.Nodes = append(r.Nodes, n.NodeRow)
 		r.Entries = append(r.Entries, n.entries...)
 		if !n.Complete {
@@ -106,8 +129,21 @@ func (s *Summary) count(e *Entry) {
 	if !e.Decided {
 		s.Undecided++
 	}
-	if e.Action == ActionReclaim && e.Bytes != nil {
-		s.ReclaimableBytes += *e.Bytes
+	bytes := int64(0)
+	if e.Bytes != nil {
+		bytes = *e.Bytes
+	}
+	switch {
+	case e.Outcome == nodeapi.Reclaimed:
+		s.Reclaimed++
+		s.ReclaimedBytes += bytes
+	case e.Outcome == nodeapi.Absent:
+		s.Absent++
+	case e.Action == ActionReclaim:
+		s.ReclaimableBytes += bytes
+		if e.Outcome == nodeapi.Kept {
+			s.Kept++
+		}
 	}
 }
 
@@ -135,8 +171,12 @@ func (r *Report) entryTable(w io.Writer) error {
 	if len(r.Entries) == 0 {
 		return nil
 	}
+	what := "OUTCOME"
+	if r.DryRun {
+		what = "WOULD"
+	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	row(t, "NODE", "TOPIC", "INCARNATION", "KIND", "NAME", "PARTITIONS", "BYTES", "VERDICT", "WOULD", "WHY")
+	row(t, "NODE", "TOPIC", "INCARNATION", "KIND", "NAME", "PARTITIONS", "BYTES", "VERDICT", what, "WHY")
 	for i := range r.Entries {
 		e := &r.Entries[i]
 		id, bytes := "-", "-"
@@ -146,10 +186,18 @@ func (r *Report) entryTable(w io.Writer) error {
 		if e.Bytes != nil {
 			bytes = strconv.FormatInt(*e.Bytes, 10)
 		}
-		row(t, e.Node, e.Topic, id, string(e.Kind), e.Name, strconv.Itoa(len(e.Partitions)), bytes, string(e.Verdict), string(e.Action), e.Why)
+		row(t, e.Node, e.Topic, id, string(e.Kind), e.Name, strconv.Itoa(len(e.Partitions)), bytes, string(e.Verdict), e.outcome(), e.Why)
 	}
 	row(t)
 	return t.Flush()
+}
+
+// outcome is what became of an entry, or would.
+func (e *Entry) outcome() string {
+	if e.Outcome != "" {
+		return string(e.Outcome)
+	}
+	return string(e.Action)
 }
 
 func (r *Report) nodeTable(w io.Writer) error {
@@ -157,7 +205,7 @@ func (r *Report) nodeTable(w io.Writer) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	row(t, "STORAGE NODE", "ADDRESS", "STATUS", "ENTRIES", "SEEN")
+	row(t, "NODE", "ROLE", "ADDRESS", "STATUS", "ENTRIES", "SEEN")
 	for _, n := range r.Nodes {
 		seen := "whole"
 		switch {
@@ -166,7 +214,7 @@ func (r *Report) nodeTable(w io.Writer) error {
 		case !n.Complete:
 			seen = "in part: " + n.Error
 		}
-		row(t, n.ID, n.RPCAddr, string(n.Status), strconv.Itoa(n.Entries), seen)
+		row(t, n.ID, string(n.Role), n.RPCAddr, string(n.Status), strconv.Itoa(n.Entries), seen)
 	}
 	row(t)
 	return t.Flush()
@@ -174,9 +222,25 @@ func (r *Report) nodeTable(w io.Writer) error {
 
 func (r *Report) summary(w io.Writer) error {
 	s := r.Summary
-	_, err := fmt.Fprintf(w, "cluster %s: %d live, %d gone, %d unknown; %d entries and %d nodes undecided. Dry run: nothing was changed; a release that reclaims would free %d bytes.\n",
-		cell(r.ClusterID), s.Live, s.Gone, s.Unknown, s.Undecided, s.IncompleteNodes, s.ReclaimableBytes)
+	_, err := fmt.Fprintf(w, "cluster %s: %d live, %d gone, %d unknown; %d entries and %d nodes undecided. ",
+		cell(r.ClusterID), s.Live, s.Gone, s.Unknown, s.Undecided, s.IncompleteNodes)
+	if err != nil {
+		return err
+	}
+	if r.DryRun {
+		_, err = fmt.Fprintf(w, "Dry run: nothing was changed; a pass would free %d bytes.\n", s.ReclaimableBytes)
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%d reclaimed (%d bytes), %d kept (%d bytes), %d gone already; %d told on the bus; %d ends forgotten%s.\n",
+		s.Reclaimed, s.ReclaimedBytes, s.Kept, s.ReclaimableBytes, s.Absent, s.Broadcast, s.Forgotten, because(r.Forgetting))
 	return err
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + why + ")"
 }
 
 // row writes the cells of one line. What it loses the flush of the writer reports.
@@ -202,11 +266,14 @@ func cell(s string) string {
 	return s
 }
 
-// failure says in one line why a node was not seen whole.
+// failure says in one line why something was not done or seen. An older release does
+// not know the operations of this one: what it has cannot be told.
 func failure(err error) string {
 	var p *problem.Problem
 	var t *rpc.TransportError
 	switch {
+	case problem.HasCode(err, problem.RouteNotFound):
+		return "cannot be told: its release has no such operation"
 	case errors.As(err, &p):
 		return string(p.Code) + ": " + p.Detail
 	case errors.As(err, &t):

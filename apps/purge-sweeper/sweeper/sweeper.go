@@ -1,16 +1,22 @@
-// Package sweeper is the purge-sweeper role: one pass that looks for what missed
-// purges left on storage nodes.
+// Package sweeper is the purge-sweeper role: one pass that finds what missed purges
+// left on storage nodes and gateways, and has it reclaimed.
 //
-//	Run   1 members, from the metastore leader
-//	      2 each storage node, side by side: inventory, page by page
-//	      3 each page: the leader confirms its incarnations, judge decides  (decide.go)
-//	      4 report                                                          (report.go)
+//	Run   1 members, and the ends of topics, from the metastore leader
+//	      2 each storage node and gateway, side by side: inventory, page by page  (look.go)
+//	      3 each page: the leader confirms its incarnations, judge decides        (decide.go)
+//	      4 each storage node: told to reclaim what is confirmed gone             (reclaim.go)
+//	      5 the ends found are told on the bus again
+//	      6 ends of which all was seen and nothing found are forgotten            (forget.go)
+//	      7 report                                                                (report.go)
 //
-// Invariants: it destroys nothing, and asks nobody to. A verdict serves the page
-// that it was asked for, and was given after that page was read. What it could
-// not see, ask or decide is in the report and makes Run fail; it is never left
-// out and never taken for clean. It is no member, keeps nothing on disk, and two
-// at once do not disturb each other. TestPassOverTheWire explains it.
+// Invariants: it touches no directory itself. What it asks a node to reclaim was
+// confirmed gone by id, after the page that it stands on was read; the node asks
+// again, and reads the marker again under the open guard, so that nothing here has
+// to be believed. What it could not see, ask or decide is in the report and makes
+// Run fail; it is never left out and never taken for clean. An end is forgotten only
+// when every member of record answered wholly, dead ones included. It is no member,
+// keeps nothing on disk, and two at once do not disturb each other.
+// TestPassOverTheWire explains it.
 package sweeper
 
 import (
@@ -20,16 +26,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/rpc"
-	"github.com/narad-mq/narad/libs/topic"
 )
 
 const (
@@ -49,9 +53,11 @@ var ErrUndecided = errors.New("could not be decided")
 // Config says what to do.
 type Config struct {
 	Join    []string      // RPC addresses of voters; at least one
-	DryRun  bool          // has to be set: this release reclaims nothing
+	DryRun  bool          // look and judge only
+	Yes     bool          // let a pass take unusually much of a node
 	JSON    bool          // the report as JSON
 	Timeout time.Duration // of the whole pass
+	Bus     bus.Settings  // where ends are told again; off: nowhere
 }
 
 // Deps is what the role stands on.
@@ -67,12 +73,20 @@ type Role struct {
 	out io.Writer
 	log *slog.Logger
 
-	rpc     *rpc.Client
-	voter   metaapi.Voter
-	cluster string        // id, once the leader has told; set before a storage node is called
-	page    int           // entries of one inventory call
-	most    int           // entries kept of one node
-	budget  time.Duration // of one inventory call
+	rpc         *rpc.Client
+	leader      leader
+	cluster     string        // id, once the leader has told; set before another node is called
+	page        int           // entries of one inventory call
+	most        int           // entries kept of one node
+	budget      time.Duration // of one inventory call
+	forgetAfter time.Duration // how old an end is before it may be forgotten
+}
+
+// leader is what a pass asks the metastore leader.
+type leader interface {
+	metaapi.Confirmer
+	metaapi.Endings
+	Members(ctx context.Context) (*metaapi.MembersResult, error)
 }
 
 // New checks the settings; errors are proc.ErrUsage. It calls nobody.
@@ -82,15 +96,16 @@ func New(cfg Config, deps Deps) (*Role, error) {
 		return nil, proc.Usagef("--join is required: the RPC addresses of voters")
 	case cfg.Timeout <= 0:
 		return nil, proc.Usagef("--timeout %s: must be above zero", cfg.Timeout)
-	case !cfg.DryRun:
-		return nil, proc.Usagef("this release reclaims nothing: give --dry-run to list what a later one would reclaim")
+	}
+	if err := cfg.Bus.Check(); err != nil {
+		return nil, proc.Usagef("%v", err)
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Role{cfg: cfg, out: deps.Out, log: deps.Log, page: nodeapi.MaxInventoryEntries, most: maxEntries, budget: rpc.DefaultBudget}
+	r := &Role{cfg: cfg, out: deps.Out, log: deps.Log, page: nodeapi.MaxInventoryEntries, most: maxEntries, budget: rpc.DefaultBudget, forgetAfter: forgetAfter}
 	r.rpc = rpc.NewClient(rpc.ClientConfig{ClusterID: func() string { return r.cluster }, Dial: deps.Dial})
-	r.voter = metaapi.NewLeader(metaapi.LeaderConfig{
+	r.leader = metaapi.NewLeader(metaapi.LeaderConfig{
 		RPC: r.rpc, Hint: func() string { return "" }, Voters: func() []string { return cfg.Join },
 	})
 	return r, nil
@@ -103,101 +118,40 @@ func (r *Role) Run(ctx context.Context) error {
 	defer r.rpc.Close()
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	members, err := r.voter.Members(ctx)
+	members, err := r.leader.Members(ctx)
 	if err != nil {
 		return fmt.Errorf("ask %s for the members of the cluster: %w", strings.Join(r.cfg.Join, ", "), err)
 	}
 	r.cluster = members.ClusterID
-	report := &Report{ClusterID: members.ClusterID, LeaderID: members.LeaderID, Release: proc.Release, DryRun: true}
-	report.add(r.sweep(ctx, members.Members))
+	report := &Report{ClusterID: members.ClusterID, LeaderID: members.LeaderID, Release: proc.Release, DryRun: r.cfg.DryRun}
+	if r.cfg.DryRun {
+		report.add(r.sweep(ctx, members.Members))
+	} else if err := r.clean(ctx, members, report); err != nil {
+		return err
+	}
 	if err := report.write(r.out, r.cfg.JSON); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	return report.verdict()
 }
 
-// sweep asks every storage node, dead ones too: a verdict of the controller is
-// no reason not to look.
-func (r *Role) sweep(ctx context.Context, members []topic.Member) []*node {
-	var nodes []*node
-	for i := range members {
-		if m := &members[i]; m.Role == topic.RoleStorage {
-			nodes = append(nodes, &node{NodeRow: NodeRow{ID: m.ID, RPCAddr: m.RPCAddr, Status: m.Status}})
-		}
-	}
-	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.ID, b.ID) })
-	slots := make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
-	for _, n := range nodes {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := r.list(ctx, n); err != nil {
-				r.log.Warn("a storage node was not seen whole", "storage_node", n.ID, "addr", n.RPCAddr, "error", err)
-				n.Error = failure(err)
-			}
-		})
-	}
-	wg.Wait()
-	return nodes
-}
-
-// node is what was learned of one storage node.
-type node struct {
-	NodeRow
-	entries []Entry
-}
-
-// list reads and judges one node's inventory. After an error it holds what was
-// read up to it.
-func (r *Role) list(ctx context.Context, n *node) error {
-	client := nodeapi.NewClient(r.rpc.Peer(n.ID, n.RPCAddr))
-	inventory := func(after string) (*nodeapi.InventoryResult, error) {
-		ctx, cancel := context.WithTimeout(ctx, r.budget) // one hung node leaves time for the others
-		defer cancel()
-		return client.Inventory(ctx, &nodeapi.InventoryRequest{After: after, Limit: r.page})
-	}
-	for after := ""; ; {
-		page, err := inventory(after)
-		if err != nil {
-			return err
-		}
-		n.Reachable = true
-		if len(page.Entries) == 0 && page.Next != "" || page.Next != "" && page.Next == after {
-			return errNoProgress
-		}
-		if len(n.entries)+len(page.Entries) > r.most {
-			return errTooMany
-		}
-		n.entries = append(n.entries, r.judgePage(ctx, n.ID, page.Entries)...)
-		if after = page.Next; after == "" {
-			n.Complete = true
-			return nil
-		}
-	}
-}
-
-var (
-	errNoProgress = errors.New("its inventory does not end")
-	errTooMany    = errors.New("it has more entries than a pass keeps")
-)
-
-// judgePage has the leader confirm every incarnation of a page and decides about
-// each entry. Without an answer nothing of the page is decided.
-func (r *Role) judgePage(ctx context.Context, node string, page []nodeapi.InventoryEntry) []Entry {
-	ids := make([]topic.Incarnation, len(page))
-	for i := range page {
-		ids[i] = page[i].Incarnation
-	}
-	verdicts, err := metaapi.ConfirmIncarnations(ctx, r.voter, ids)
+// clean is a pass that reclaims, tells and forgets.
+func (r *Role) clean(ctx context.Context, members *metaapi.MembersResult, report *Report) error {
+	told, err := r.openBus(ctx)
 	if err != nil {
-		r.log.Warn("the metastore leader did not confirm", "storage_node", node, "error", err)
+		return err
 	}
-	out := make([]Entry, 0, len(page))
-	for i := range page {
-		e := &page[i]
-		v, asked := verdicts[e.Incarnation]
-		out = append(out, newEntry(node, e, judge(e, v, asked)))
+	ends, err := r.endings(ctx) // first: what ends during the pass is not judged by it
+	if err != nil {
+		r.log.Warn("the ends of topics could not be listed; none is forgotten", "error", err)
+		report.Forgetting = failure(err)
 	}
-	return out
+	nodes := r.sweep(ctx, members.Members)
+	report.add(nodes)
+	report.Summary.Broadcast = told.again(members.Members, nodes)
+	told.close()
+	if report.Forgetting == "" {
+		report.Summary.Forgotten, report.Forgetting = r.forget(ctx, members.Members, nodes, ends)
+	}
+	return nil
 }

@@ -2,21 +2,16 @@ package sweeper
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -25,158 +20,6 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const (
-	liveID topic.Incarnation = 0x11
-	goneID topic.Incarnation = 0x22
-	lostID topic.Incarnation = 0x33 // the metastore never heard of it
-)
-
-// voter is a metastore leader, or with follows set one that names the leader.
-type voter struct {
-	metaapi.Voter // what a sweeper must not call
-	members       []topic.Member
-	follows       string
-
-	mu      sync.Mutex // guards below
-	asked   [][]metaapi.Question
-	confirm func(*metaapi.ConfirmRequest) (*metaapi.ConfirmResult, error) // nil: by the ids above
-}
-
-func (v *voter) Members(context.Context) (*metaapi.MembersResult, error) {
-	if v.follows != "" {
-		return nil, metaapi.NotLeader("voter-1", v.follows)
-	}
-	return &metaapi.MembersResult{LeaderID: "voter-1", ClusterID: "c1", Members: v.members}, nil
-}
-
-func (v *voter) Confirm(_ context.Context, req *metaapi.ConfirmRequest) (*metaapi.ConfirmResult, error) {
-	if v.follows != "" {
-		return nil, metaapi.NotLeader("voter-1", v.follows)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.asked = append(v.asked, req.Questions)
-	if v.confirm != nil {
-		return v.confirm(req)
-	}
-	res := &metaapi.ConfirmResult{}
-	for _, q := range req.Questions {
-		verdict := metaapi.VerdictUnknown
-		switch {
-		case q.Kind != "incarnation":
-		case q.ID == liveID:
-			verdict = metaapi.VerdictLive
-		case q.ID == goneID:
-			verdict = metaapi.VerdictGone
-		}
-		res.Verdicts = append(res.Verdicts, verdict)
-	}
-	return res, nil
-}
-
-// store is a storage node that has only an inventory.
-type store struct {
-	nodeapi.Node
-	entries []nodeapi.InventoryEntry
-	fail    error
-	loops   bool          // it always says that more follows
-	hang    chan struct{} // not nil: it does not answer before that is closed
-}
-
-func (s *store) Inventory(ctx context.Context, req *nodeapi.InventoryRequest) (*nodeapi.InventoryResult, error) {
-	if s.hang != nil {
-		select {
-		case <-s.hang:
-		case <-ctx.Done():
-		}
-	}
-	from, _ := strconv.Atoi(req.After)
-	to := min(from+req.Limit, len(s.entries))
-	res := &nodeapi.InventoryResult{Entries: s.entries[from:to]}
-	switch {
-	case s.fail != nil && from > 0:
-		return nil, s.fail
-	case s.loops:
-		res.Next = "0"
-	case to < len(s.entries):
-		res.Next = strconv.Itoa(to)
-	}
-	return res, nil
-}
-
-// serve puts a node on the wire and returns its address.
-func serve(t *testing.T, id, cluster string, register func(*rpc.Server)) string {
-	t.Helper()
-	s := rpc.NewServer(rpc.ServerConfig{NodeID: id, ClusterID: func() string { return cluster }, Log: slog.New(slog.DiscardHandler)})
-	register(s)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
-}
-
-func serveVoter(t *testing.T, id string, v *voter) string {
-	return serve(t, id, "c1", func(s *rpc.Server) { metaapi.Serve(s, v) })
-}
-
-func serveStore(t *testing.T, id string, n *store) topic.Member {
-	addr := serve(t, id, "c1", func(s *rpc.Server) { nodeapi.Serve(s, n) })
-	return topic.Member{ID: id, Role: topic.RoleStorage, Status: topic.StatusAlive, RPCAddr: addr}
-}
-
-// closedAddr is an address where nobody listens.
-func closedAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
-// pass runs one pass and reads its JSON report.
-func pass(t *testing.T, v *voter, tune func(*Role)) (Report, error) {
-	t.Helper()
-	var out bytes.Buffer
-	r, err := New(Config{Join: []string{serveVoter(t, "voter-1", v)}, DryRun: true, JSON: true, Timeout: 20 * time.Second}, Deps{Out: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if tune != nil {
-		tune(r)
-	}
-	runErr := r.Run(t.Context())
-	var report Report
-	if out.Len() > 0 {
-		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return report, runErr
-}
-
-func serving(name string, id topic.Incarnation) nodeapi.InventoryEntry {
-	return nodeapi.InventoryEntry{Kind: nodeapi.InventoryServing, Name: "topics/" + name, Topic: name, Incarnation: id, Partitions: []int32{0}, Bytes: 7}
-}
-
-func stale(name string, id topic.Incarnation) nodeapi.InventoryEntry {
-	e := serving(name, id)
-	e.Kind, e.Name = nodeapi.InventoryQuarantine, e.Name+".stale-"+id.String()
-	return e
-}
-
 // TestPassOverTheWire: a voter that follows, its leader, two nodes and their
 // members of other roles; everything is decided.
 func TestPassOverTheWire(t *testing.T) {
@@ -184,7 +27,8 @@ func TestPassOverTheWire(t *testing.T) {
 		{Kind: nodeapi.InventoryForeign, Name: "topics/lost+\x1bfound", Bytes: -1}, serving("orders", liveID), stale("orders", goneID),
 	}})
 	s2 := serveStore(t, "storage-2", &store{entries: []nodeapi.InventoryEntry{serving("old", goneID)}})
-	v := &voter{members: []topic.Member{s2, s1, {ID: "gateway-1", Role: topic.RoleGateway, RPCAddr: closedAddr(t)}}}
+	g1 := serveGateway(t, "gateway-1", &gateway{lives: []gatewayapi.UndispatchedLife{{Topic: "orders", Incarnation: liveID, Bytes: 1}}})
+	v := &voter{members: []topic.Member{s2, s1, g1, {ID: "voter-1", Role: topic.RoleVoter, RPCAddr: closedAddr(t)}}}
 	follower := serveVoter(t, "voter-2", &voter{follows: serveVoter(t, "voter-1", v)})
 	for _, asJSON := range []bool{true, false} {
 		var out bytes.Buffer
@@ -198,8 +42,8 @@ func TestPassOverTheWire(t *testing.T) {
 		if !asJSON {
 			for _, want := range []string{
 				"storage-1     orders  0000000000000022  quarantine  topics/orders.stale-0000000000000022", "gone", "reclaim",
-				`"topics/lost+\x1bfound"`, "storage-2     " + s2.RPCAddr, "1 live, 2 gone, 1 unknown; 0 entries and 0 nodes undecided",
-				"nothing was changed", "would free 14 bytes",
+				`"topics/lost+\x1bfound"`, "storage-2 storage-node " + s2.RPCAddr, "gateway-1 ingress-gateway " + g1.RPCAddr, "1 live, 2 gone, 1 unknown; 0 entries and 0 nodes undecided",
+				"nothing was changed", "would free 14 bytes", "WOULD",
 			} {
 				if !strings.Contains(squeeze(out.String()), squeeze(want)) {
 					t.Errorf("no %q in\n%s", want, out.String())
@@ -369,9 +213,9 @@ func TestTimeoutStillReports(t *testing.T) {
 func TestSettings(t *testing.T) {
 	ok := Config{Join: []string{"a:1"}, DryRun: true, Timeout: time.Second}
 	for want, change := range map[string]func(*Config){
-		"--join":    func(c *Config) { c.Join = nil },
-		"--timeout": func(c *Config) { c.Timeout = 0 },
-		"--dry-run": func(c *Config) { c.DryRun = false },
+		"--join":     func(c *Config) { c.Join = nil },
+		"--timeout":  func(c *Config) { c.Timeout = 0 },
+		"--nats-url": func(c *Config) { c.Bus.CredsFile = "creds" },
 	} {
 		cfg := ok
 		change(&cfg)
