@@ -32,16 +32,17 @@ type Reason struct {
 
 // The codes of Reason that roles share (api.md, section 10).
 const (
-	ReasonStarting       = "starting"
-	ReasonNotAdmitted    = "not_admitted"
-	ReasonNoLeader       = "no_leader"
-	ReasonContactStale   = "leader_contact_stale"
-	ReasonNotCaughtUp    = "not_caught_up"
-	ReasonWALUnavailable = "wal_unavailable"
-	ReasonDiskFull       = "disk_full"
-	ReasonDraining       = "draining"
-	ReasonStopping       = "stopping"
-	ReasonApplyStopped   = "apply_stopped"
+	ReasonStarting           = "starting"
+	ReasonNotAdmitted        = "not_admitted"
+	ReasonNoLeader           = "no_leader"
+	ReasonContactStale       = "leader_contact_stale"
+	ReasonNotCaughtUp        = "not_caught_up"
+	ReasonReplicasCatchingUp = "replicas_catching_up"
+	ReasonWALUnavailable     = "wal_unavailable"
+	ReasonDiskFull           = "disk_full"
+	ReasonDraining           = "draining"
+	ReasonStopping           = "stopping"
+	ReasonApplyStopped       = "apply_stopped"
 )
 
 // Source is what a role shows on its operator port. Every function is called

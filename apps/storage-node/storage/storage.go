@@ -65,6 +65,13 @@ type Deps struct {
 	// Gateways gives the client of a gateway by its node id, to wake it.
 	Gateways func(id string) (gatewayapi.Gateway, error)
 
+	// BootNonce is of this process's registration; Peers finds another storage node
+	// by its id; Elections is the metastore leader. Without Elections the node has
+	// no replicated partitions.
+	BootNonce topic.ID64
+	Peers     func(node string) (nodeapi.Replica, error)
+	Elections metaapi.Elections
+
 	FS       vfs.FS                // nil: the machine's
 	Log      *slog.Logger          // nil: discards
 	Registry prometheus.Registerer // nil: one that nobody reads
@@ -99,6 +106,7 @@ func New(cfg Config, deps Deps) (*Role, error) {
 		LogOptions:     partlog.Options{SegmentBytes: cfg.SegmentBytes, FillAhead: cfg.FillAhead},
 		View:           deps.View, FS: deps.FS, Dirs: dirs, Confirm: deps.Confirm, Log: deps.Log, Registry: deps.Registry,
 		Gateways: deps.Gateways, Now: deps.Now, Random: deps.Random,
+		BootNonce: deps.BootNonce, Peers: deps.Peers, Elections: deps.Elections,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the storage node: %w", err)
@@ -134,6 +142,18 @@ func (d Deps) withDefaults() Deps {
 
 // Node is what the role does for others.
 func (r *Role) Node() nodeapi.Node { return r.node }
+
+// Replica is what the role does for other replicas and for elections.
+func (r *Role) Replica() interface {
+	nodeapi.Replica
+	nodeapi.Candidate
+} {
+	return r.node
+}
+
+// CatchingUp tells whether copies of replicated partitions have not had everything
+// committed yet since the start: another node should not be taken down now.
+func (r *Role) CatchingUp() bool { return r.node.CatchingUp() }
 
 // Degraded tells what an operator should know although the node is ready: nil,
 // or a sentence.

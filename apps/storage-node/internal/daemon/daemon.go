@@ -61,11 +61,14 @@ func New(cfg member.Config, log *slog.Logger, registry prometheus.Registerer) (*
 		storage.Config{NodeID: cfg.NodeID, DiskID: m.DiskID(), DataDir: cfg.DataDir},
 		storage.Deps{
 			View: m.View(), Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
+			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(),
 		})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	nodeapi.Serve(m.Server(), role.Node())
+	nodeapi.ServeReplica(m.Server(), role.Replica())
+	nodeapi.ServeCandidate(m.Server(), role.Replica())
 	return &Daemon{log: log, member: m, role: role}, nil
 }
 
@@ -90,6 +93,17 @@ func confirm(m *member.Member) func(context.Context, topic.Incarnation) (metaapi
 			return metaapi.VerdictUnknown, fmt.Errorf("confirm incarnation %s: %d verdicts", id, len(res.Verdicts))
 		}
 		return res.Verdicts[0], nil
+	}
+}
+
+// peers finds the client of another storage node by its member record.
+func peers(m *member.Member) func(string) (nodeapi.Replica, error) {
+	return func(id string) (nodeapi.Replica, error) {
+		rec := m.View().Members().ByID[id]
+		if rec == nil || rec.Role != topic.RoleStorage {
+			return nil, fmt.Errorf("fetch from %s: it is no storage node of record", id)
+		}
+		return nodeapi.NewReplicaClient(m.Client().Peer(id, rec.RPCAddr)), nil
 	}
 }
 
@@ -136,7 +150,11 @@ func (d *Daemon) Source(topicMetrics bool) *ops.Source {
 			if err := d.role.Degraded(); err != nil {
 				degraded = append(degraded, ops.Reason{Code: ops.ReasonDiskFull, Detail: err.Error()})
 			}
-			return d.member.Ready(), degraded
+			reasons = d.member.Ready()
+			if d.role.CatchingUp() {
+				reasons = append(reasons, ops.Reason{Code: ops.ReasonReplicasCatchingUp, Detail: "copies of replicated partitions are fetching what they missed"})
+			}
+			return reasons, degraded
 		},
 	}
 	if topicMetrics {

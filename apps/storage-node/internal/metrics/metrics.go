@@ -22,6 +22,8 @@ type Set struct {
 	DroppedUnsettled prometheus.Counter   // records that retention removed before they were settled
 	PositionFailures prometheus.Counter   // writes of consumer positions that failed
 	OpenPartitions   prometheus.Gauge
+	LostCopies       prometheus.Counter // copies that are not, or have less than, what the metastore records
+	BadFetches       prometheus.Counter // fetches and answers to them that no honest peer sends
 	StaleDirectories prometheus.Counter // topic directories set aside on open
 }
 
@@ -45,11 +47,13 @@ func New(reg prometheus.Registerer, leases, free func() float64) (*Set, error) {
 		OpenPartitions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "narad_partitions_open", Help: "Partitions whose object is in memory.",
 		}),
+		LostCopies:       counter("narad_lost_copies_total", "Copies of replicated partitions found missing or short when they were opened."),
+		BadFetches:       counter("narad_bad_fetches_total", "Fetches, and answers to fetches, that were refused because no honest peer sends them."),
 		StaleDirectories: counter("narad_stale_directories_total", "Topic directories of another life set aside on open."),
 	}
 	all := []prometheus.Collector{
 		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
-		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories,
+		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, leases),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, free),
 	}

@@ -105,8 +105,9 @@ func (c *claim) open(ctx context.Context) {
 			st = nodeapi.ClaimNotLeader
 		case j.standing == leads && p.Epoch == j.a.LeaderEpoch:
 			if part, err := c.n.partition(ctx, ref, j.a); err == nil {
-				c.queues[i] = part.Queue()
-				continue
+				if c.queues[i] = part.Queue(); c.queues[i] != nil {
+					continue
+				}
 			}
 		}
 		c.answer.Partitions[i] = st

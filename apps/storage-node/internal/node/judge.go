@@ -56,6 +56,19 @@ func judge(view metastate.View, self string, disk topic.ID64, ref topic.Ref) jud
 	return judgement{standing: leads, a: a}
 }
 
+// holds tells whether this node has a replica of the partition that another one
+// leads, or none, or that is on another disk: it follows, and can be fenced.
+func (j judgement) holds(self string) bool {
+	if j.a == nil || !replicated(j.a) {
+		return false
+	}
+	_, ok := j.a.ReplicaOn(self)
+	return ok
+}
+
+// replicated tells whether a partition has several copies.
+func replicated(a *topic.Assignment) bool { return len(a.Replicas) > 1 }
+
 // refuse is the problem that a judgement means for a request, or nil when the
 // node serves the partition. read tells requests that change nothing, which know
 // topic_changed instead of incarnation_mismatch.

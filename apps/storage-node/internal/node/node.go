@@ -15,8 +15,10 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/apps/storage-node/internal/replication"
 	"github.com/narad-mq/narad/apps/storage-node/internal/wake"
 	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/partlog"
@@ -44,6 +46,12 @@ type Config struct {
 	Gateways func(id string) (gatewayapi.Gateway, error)
 	Now      func() time.Time
 	Random   func([]byte)
+
+	// BootNonce, Peers and Elections are for replicated partitions; without
+	// Elections there are none.
+	BootNonce topic.ID64
+	Peers     func(node string) (nodeapi.Replica, error)
+	Elections metaapi.Elections
 }
 
 // Node serves the partitions that this process leads. Safe for concurrent use.
@@ -58,6 +66,7 @@ type Node struct {
 	waker   *wake.Waker
 	sched   *queue.Scheduler
 	flusher *queue.Flusher
+	copies  *replication.Manager // nil without replicated partitions
 
 	slots sync.Map      // topic.Ref -> *slot
 	gates gates         // of names whose directories are being opened
@@ -89,32 +98,61 @@ func New(cfg Config) (*Node, error) {
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
 	n.sched = queue.NewScheduler(func() int64 { return cfg.Now().UnixMilli() })
 	n.flusher = queue.NewFlusher(n.positionFailed)
+	began := cfg.Now()
 	n.shared = &partition.Shared{
-		FS: cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
+		Mono: func() int64 { return cfg.Now().Sub(began).Milliseconds() },
+		FS:   cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
 		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
 		Failed: n.failed, LogOptions: cfg.LogOptions,
+	}
+	if cfg.Elections != nil {
+		n.copies = replication.New(replication.Config{
+			Self: cfg.ID, DiskID: cfg.DiskID, BootNonce: cfg.BootNonce, View: cfg.View, Host: n, Peers: cfg.Peers,
+			Elections: cfg.Elections, Log: cfg.Log, Metrics: n.metrics, StepDown: stepDownFor,
+		})
 	}
 	return n, nil
 }
 
+// stepDownFor bounds what a stop spends on handing leaderships over: a third of
+// the 15 s in which a program stops.
+const stepDownFor = 5 * time.Second
+
 // Run follows the metastore replica, deadlines, positions and retention until
 // ctx ends (nil) or a local disk fails (the error).
 func (n *Node) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	var wg sync.WaitGroup
-	wg.Go(func() { n.sched.Run(ctx) })
-	wg.Go(func() { n.flusher.Run(ctx) })
-	wg.Go(func() { n.watch(ctx) })
-	wg.Go(func() { n.housekeep(ctx) })
+	wg.Go(func() { n.sched.Run(life) })
+	wg.Go(func() { n.flusher.Run(life) })
+	wg.Go(func() { n.watch(life) })
+	wg.Go(func() { n.housekeep(life) })
+	handedOver := make(chan struct{})
+	go func() {
+		defer close(handedOver)
+		if n.copies != nil {
+			n.copies.Run(ctx, life)
+		}
+	}()
 	var err error
 	select {
 	case <-ctx.Done():
+		select { // leaderships are handed over while everything still works
+		case <-handedOver:
+		case err = <-n.fatal:
+		}
 	case err = <-n.fatal:
 	}
-	cancel()
+	end()
+	<-handedOver
 	wg.Wait()
 	return err
 }
+
+// CatchingUp tells whether copies of replicated partitions have not had
+// everything committed yet since the start.
+func (n *Node) CatchingUp() bool { return n.copies != nil && n.copies.CatchingUp() }
 
 // Close ends every partition in order: nothing new is opened, what was appended
 // is synced, positions are saved. Requests still running are refused by the
@@ -179,7 +217,9 @@ func (n *Node) leases() float64 {
 	total := int64(0)
 	n.slots.Range(func(_, v any) bool {
 		if p := asSlot(v).open.Load(); p != nil {
-			total += p.Queue().Stats().InFlight
+			if q := p.Queue(); q != nil {
+				total += q.Stats().InFlight
+			}
 		}
 		return true
 	})

@@ -66,6 +66,11 @@ func (n *Node) partition(ctx context.Context, ref topic.Ref, a *topic.Assignment
 	if p := s.open.Load(); p != nil && p.Epoch() == a.LeaderEpoch {
 		return p, nil
 	}
+	return n.assumed(ctx, s, ref, a)
+}
+
+// assumed returns the partition, opened and in the role that a gives it.
+func (n *Node) assumed(ctx context.Context, s *slot, ref topic.Ref, a *topic.Assignment) (*partition.Partition, error) {
 	w, err := n.begin(s, ref, a)
 	if err != nil {
 		return nil, err
@@ -109,7 +114,8 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 	return w, nil
 }
 
-// work opens the partition if it is not, and leads it. It runs once per slot.
+// work opens the partition if it is not, and gives it its role. It runs once per
+// slot. A replica that cannot lead now stays open: it can be fenced and follow.
 func (n *Node) work(s *slot, w *opening, ref topic.Ref, a *topic.Assignment) {
 	defer n.opens.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), openLimit)
@@ -121,11 +127,12 @@ func (n *Node) work(s *slot, w *opening, ref topic.Ref, a *topic.Assignment) {
 		p, err = n.openPartition(ctx, ref, a)
 	}
 	if err == nil {
-		if err = p.Lead(a); err != nil && fresh {
+		if err = p.Assume(partition.SetOf(a)); err != nil && fresh && !replicated(a) {
 			err = errors.Join(err, p.Drop())
+			p = nil
 		}
 	}
-	n.finish(s, w, p, fresh, err)
+	n.finish(s, w, p, fresh && p != nil, err)
 }
 
 // finish publishes what work did, unless the life has ended meanwhile.
@@ -134,10 +141,11 @@ func (n *Node) finish(s *slot, w *opening, p *partition.Partition, fresh bool, e
 	defer s.mu.Unlock()
 	defer close(w.done)
 	s.work, s.failed, w.err = nil, err, err
-	switch {
-	case err != nil:
+	if err != nil {
 		s.retryAt = n.cfg.Now().Add(retryOpen)
 		n.log.Warn("a partition cannot be served", "error", err)
+	}
+	switch {
 	case fresh && s.dropped:
 		w.err = queue.ErrClosed
 		if err := p.Drop(); err != nil {
@@ -155,7 +163,7 @@ func (n *Node) openPartition(ctx context.Context, ref topic.Ref, a *topic.Assign
 		return nil, err
 	}
 	defer n.gates.leave(ref.Topic)
-	if j := judge(n.view, n.self, n.disk, ref); j.standing != leads {
+	if j := judge(n.view, n.self, n.disk, ref); j.standing != leads && !j.holds(n.self) {
 		return nil, fmt.Errorf("open %s: %w", ref, queue.ErrClosed) // it ended while we waited
 	}
 	n.dropOthers(ref.Topic, ref.Incarnation)
@@ -163,8 +171,19 @@ func (n *Node) openPartition(ctx context.Context, ref topic.Ref, a *topic.Assign
 	if err != nil {
 		return nil, fmt.Errorf("open the directory of %s: %w", ref, err)
 	}
-	replica, _ := a.ReplicaOn(n.self)
-	return partition.Open(n.shared, ref, topicdir.PartitionDir(dir, ref.Partition), replica)
+	return partition.Open(n.shared, ref, topicdir.PartitionDir(dir, ref.Partition), partition.SetOf(a))
+}
+
+// close ends a partition in order and leaves its slot empty, to be opened again.
+func (n *Node) close(s *slot) (*partition.Partition, error) {
+	s.mu.Lock()
+	p := s.open.Swap(nil)
+	s.mu.Unlock()
+	if p == nil {
+		return nil, nil
+	}
+	n.metrics.OpenPartitions.Dec()
+	return p, p.Close()
 }
 
 // drop ends a partition whose life is over: in memory only.

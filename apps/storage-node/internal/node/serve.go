@@ -64,6 +64,9 @@ func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.Rea
 	if err != nil {
 		return nil, unavailable(req.Ref)
 	}
+	if p.Queue() == nil {
+		return nil, unavailable(req.Ref)
+	}
 	bounded := *req
 	bounded.Limit = min(max(req.Limit, 1), maxReadRecords)
 	bounded.MaxBytes = min(max(req.MaxBytes, 1), maxReadBytes)

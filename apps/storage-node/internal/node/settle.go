@@ -42,12 +42,19 @@ func (n *Node) settle(ops []nodeapi.SettleOp, out []nodeapi.SettleStatus) {
 	if p == nil {
 		return
 	}
+	q := p.Queue()
+	if q == nil { // it may not serve: whether the lease lives is not known
+		for i := range out {
+			out[i] = nodeapi.SettleUnavailable
+		}
+		return
+	}
 	for from := 0; from < len(ops); {
 		to := from
 		for to < len(ops) && ops[to].Epoch <= j.a.LeaderEpoch {
 			to++
 		}
-		p.Queue().Settle(ops[from:to], out[from:to])
+		q.Settle(ops[from:to], out[from:to])
 		from = to + 1
 	}
 }

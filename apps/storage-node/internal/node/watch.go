@@ -42,10 +42,14 @@ func (n *Node) reconcile(ctx context.Context) {
 		ref, _ := k.(topic.Ref)
 		s := asSlot(v)
 		switch j := judge(n.view, n.self, n.disk, ref); j.standing {
-		case gone, replaced, unknown, notLeader, lost:
+		case notLeader, lost:
+			if !j.holds(n.self) {
+				n.drop(ref, s)
+			} // else package replication gives it its role
+		case gone, replaced, unknown:
 			n.drop(ref, s)
 		case leads:
-			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch {
+			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch && !replicated(j.a) {
 				_, _ = n.begin(s, ref, j.a) // an error is remembered there, and told to who asks
 			}
 		case notReady: // before the latch nothing is decided
@@ -97,7 +101,7 @@ func (n *Node) lookAtDisk() error {
 	return nil
 }
 
-// retain goes over every partition that this node leads, opens those that were
+// retain goes over every partition that this node has, opens those that were
 // not used since the start (so that old data ages there too, and a tail of the
 // epoch before is committed), and lets go of files that nobody uses.
 func (n *Node) retain(ctx context.Context) {
@@ -110,16 +114,21 @@ func (n *Node) retain(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if judge(n.view, n.self, n.disk, a.Ref).standing != leads {
+		if j := judge(n.view, n.self, n.disk, a.Ref); j.standing != leads && !j.holds(n.self) {
 			continue
 		}
 		t, err := n.view.Topic(a.Topic)
 		if err != nil || t.Incarnation != a.Incarnation {
 			continue
 		}
-		p, err := n.partition(ctx, a.Ref, a)
-		if err != nil {
-			continue // logged where it was opened
+		p := n.peek(a.Ref)
+		if p == nil && !replicated(a) {
+			if p, err = n.partition(ctx, a.Ref, a); err != nil {
+				continue // logged where it was opened
+			}
+		}
+		if p == nil {
+			continue // package replication opens it
 		}
 		if err := p.Retain(&t.Config); err != nil && !errors.Is(err, metastate.ErrUnavailable) {
 			n.log.Warn("retention failed and is tried again", "partition", a.String(), "error", err)

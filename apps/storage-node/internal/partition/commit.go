@@ -60,7 +60,10 @@ func (p *Partition) append(in *Incoming) (res *nodeapi.CommitResult, target int6
 		}
 	}
 	p.waiting++
-	return res, p.log.WrittenEnd(), nil
+	end := p.log.WrittenEnd()
+	p.leader.Appended(end)
+	p.watch.tell()
+	return res, end, nil
 }
 
 // admitLocked refuses a batch that this leadership may not take.
@@ -72,6 +75,10 @@ func (p *Partition) admitLocked(in *Incoming) error {
 		return problem.New(problem.PartitionUnavailable, "the disk under %s failed", p.ref)
 	case in.Epoch != p.leader.Epoch():
 		return problem.New(problem.NotReady, "%s is led under epoch %d here", p.ref, p.leader.Epoch())
+	case p.leader.Ended() != nil:
+		return problem.New(problem.PartitionUnavailable, "the leadership of %s has ended", p.ref)
+	case p.s.Mono() < p.heldUntil:
+		return problem.New(problem.PartitionUnavailable, "%s is being handed over", p.ref)
 	}
 	if refusal := in.Recheck(); refusal != nil {
 		return refusal
@@ -143,7 +150,8 @@ func (p *Partition) refused(err error) *problem.Problem {
 }
 
 // await returns when the high watermark has passed target under this epoch.
-// Whoever finds no fsync running runs the next one, for all who wait.
+// Whoever finds no fsync running runs the next one, for all who wait; what is
+// synced here waits for the followers.
 func (p *Partition) await(ctx context.Context, epoch topic.Epoch, target int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,16 +163,21 @@ func (p *Partition) await(ctx context.Context, epoch topic.Epoch, target int64) 
 			return nil
 		case p.failed != nil:
 			return problem.New(problem.OutcomeUnknown, "the disk under %s failed", p.ref)
+		case p.leader.Ended() != nil:
+			return problem.New(problem.OutcomeUnknown, "the leadership of %s has ended", p.ref)
 		case p.closed:
 			return problem.New(problem.OutcomeUnknown, "%s was closed", p.ref)
-		case p.round == nil:
+		case p.round == nil && p.leader.LEO() < target:
 			p.syncRoundLocked()
 			continue
 		}
-		r := p.round
+		news := p.movedLocked()
+		if p.round != nil {
+			news = p.round.done
+		}
 		p.mu.Unlock()
 		select {
-		case <-r.done:
+		case <-news:
 			p.mu.Lock()
 		case <-ctx.Done():
 			p.mu.Lock()
@@ -191,8 +204,10 @@ func (p *Partition) syncRoundLocked() {
 		p.syncedLocked(leo)
 	}
 	close(r.done)
-	q := p.queue
+	q := p.queue.Load()
 	p.mu.Unlock()
-	q.Committed() // takes the queue's lock, which is never held together with ours
+	if q != nil {
+		q.Committed() // takes the queue's lock, which is never held together with ours
+	}
 	p.mu.Lock()
 }

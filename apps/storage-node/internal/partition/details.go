@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -8,7 +9,10 @@ import (
 // Details reports the partition as its leader sees it, but for the replicas of
 // others.
 func (p *Partition) Details(a *topic.Assignment) nodeapi.PartitionDetails {
-	st := p.queue.Stats()
+	var st queue.Stats
+	if q := p.queue.Load(); q != nil {
+		st = q.Stats()
+	}
 	leo, hwm := p.log.LEO(), p.hwm.Load()
 	d := nodeapi.PartitionDetails{
 		Partition: p.ref.Partition, Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion,
@@ -48,7 +52,10 @@ func (p *Partition) clock() int64 {
 func (p *Partition) Retain(c *topic.Config) error {
 	done, err := p.log.Retain(p.clock(), c.RetentionMS, c.RetentionBytes, p.hwm.Load())
 	if done.Segments > 0 {
-		lost := p.queue.Advance()
+		lost := int64(0)
+		if q := p.queue.Load(); q != nil {
+			lost = q.Advance()
+		}
 		p.s.Metrics.DroppedUnsettled.Add(float64(lost))
 		p.s.Log.Info("retention removed segments", "partition", p.ref.String(), "segments", done.Segments,
 			"bytes", done.Bytes, "log_start", done.LogStart, "dropped_unsettled", lost)

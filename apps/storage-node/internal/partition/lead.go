@@ -9,16 +9,21 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// Lead begins the leadership that the assignment names, unless it has begun
-// already. When it returns nil the partition is served under that epoch, and the
-// tail that an earlier epoch left is committed.
-func (p *Partition) Lead(a *topic.Assignment) error {
+// lead begins the leadership that the assignment names, unless it has begun
+// already. When it returns nil, commits are taken under that epoch, and the tail
+// that an earlier epoch left is committed as soon as a majority has it.
+func (p *Partition) lead(set *Set) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.leader != nil && p.Epoch() >= a.LeaderEpoch {
+	if p.leader != nil && p.leader.Epoch() == set.Epoch && p.leader.Ended() == nil {
+		defer p.mu.Unlock()
+		return p.configureLocked(set)
+	}
+	if p.leader != nil && p.leader.Epoch() >= set.Epoch {
+		p.mu.Unlock()
 		return nil
 	}
 	if p.closed {
+		p.mu.Unlock()
 		return fmt.Errorf("lead %s: %w", p.ref, queue.ErrClosed)
 	}
 	for p.round != nil { // the epoch before ends when its last sync has
@@ -27,34 +32,27 @@ func (p *Partition) Lead(a *topic.Assignment) error {
 		<-r.done
 		p.mu.Lock()
 	}
-	if err := p.beginLocked(a); err != nil {
-		return fmt.Errorf("lead %s under epoch %d: %w", p.ref, a.LeaderEpoch, err)
+	err := p.beginLocked(set)
+	p.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("lead %s under epoch %d: %w", p.ref, set.Epoch, err)
 	}
-	if p.queue == nil {
-		p.openQueueLocked(a.LeaderEpoch)
-	} else if err := p.queue.NewEpoch(a.LeaderEpoch); err != nil {
+	if err := p.serveIfSettled(); err != nil {
 		return err
 	}
-	p.epoch.Store(uint32(a.LeaderEpoch))
+	p.epoch.Store(uint32(set.Epoch)) // last: who sees it may take what the queue leases under it
 	return nil
 }
 
 // beginLocked makes this copy the leader. The lock is held across the syncs of
 // it: nothing of the new epoch may be appended before.
-func (p *Partition) beginLocked(a *topic.Assignment) error {
+func (p *Partition) beginLocked(set *Set) error {
 	if p.failed == nil {
 		if _, err := p.log.Sync(); err != nil {
 			return p.failLocked(err)
 		}
 	}
-	self := quorum.Replica{Node: p.s.Node, Disk: p.s.DiskID}
-	set := make([]quorum.Replica, 0, len(a.Replicas))
-	for _, r := range a.Replicas {
-		set = append(set, quorum.Replica{Node: r.Node, Disk: r.DiskID})
-	}
-	l, err := quorum.BecomeLeader(self, set, a.LeaderEpoch, quorum.Log{
-		LEO: p.log.LEO(), HWM: p.hwm.Load(), LastEpoch: p.log.LastEpoch(),
-	})
+	l, err := p.becomeLocked(set)
 	if err != nil {
 		return err
 	}
@@ -63,12 +61,15 @@ func (p *Partition) beginLocked(a *topic.Assignment) error {
 		p.s.Log.Error("the log ends below what it had committed; the offsets between are lost",
 			"partition", p.ref.String(), "log_end", p.log.LEO(), "high_watermark", l.Start())
 	}
-	if err := p.log.BeginEpoch(a.LeaderEpoch, l.Start()); err != nil {
+	if err := p.log.BeginEpoch(set.Epoch, l.Start()); err != nil {
 		return err
 	}
-	p.leader, p.failed, p.waiting = l, nil, 0
+	p.leader, p.follower, p.setSize, p.failed, p.waiting = l, nil, len(set.Replicas), nil, 0
 	p.clockBase, p.clockAt = max(p.s.Now().UnixMilli(), p.log.LastCommitMS()), p.s.Now()
 	p.changeDue = l.LeaderChange() != quorum.NotNeeded
+	p.posMu.Lock()
+	p.posVersion = 1 // what it begins with; followers have seen none of this epoch
+	p.posMu.Unlock()
 	if l.LeaderChange() != quorum.AtOnce {
 		return nil
 	}
@@ -80,6 +81,37 @@ func (p *Partition) beginLocked(a *topic.Assignment) error {
 		return p.failLocked(err)
 	}
 	p.syncedLocked(leo)
+	p.watch.tell()
+	return nil
+}
+
+// becomeLocked asks the rule whether this copy may lead.
+func (p *Partition) becomeLocked(set *Set) (*quorum.Leader, error) {
+	at := quorum.Log{LEO: p.log.LEO(), HWM: p.hwm.Load(), LastEpoch: p.log.LastEpoch()}
+	if p.fence != nil {
+		return quorum.Lead(p.fence, set.Config, set.Epoch, at)
+	}
+	self, _ := set.on(p.s.Node) // a lone copy need not be recorded
+	return quorum.BecomeLeader(self, set.Replicas, set.Epoch, at)
+}
+
+// serveIfSettled opens the consume side of a leadership whose high watermark
+// covers everything that earlier epochs committed, unless it is open.
+func (p *Partition) serveIfSettled() error {
+	p.mu.Lock()
+	if p.leader == nil || !p.leader.CanServe() || p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	epoch, q := p.leader.Epoch(), p.queue.Load()
+	if q == nil {
+		p.openQueueLocked(epoch)
+	}
+	p.leaseLocked()
+	p.mu.Unlock()
+	if q != nil {
+		return q.NewEpoch(epoch)
+	}
 	return nil
 }
 
@@ -107,29 +139,48 @@ func (p *Partition) clockLocked() int64 {
 
 // syncedLocked moves the high watermark by the rule.
 func (p *Partition) syncedLocked(leo int64) {
-	if p.leader.Synced(leo) {
-		hwm := p.leader.HWM()
-		p.hwm.Store(hwm)
-		p.log.Committed(hwm)
+	if p.leader != nil && p.leader.Synced(leo) {
+		p.advancedLocked()
 	}
+}
+
+// advancedLocked takes over that the leader's high watermark has moved.
+func (p *Partition) advancedLocked() {
+	hwm := p.leader.HWM()
+	p.hwm.Store(hwm)
+	p.log.Committed(hwm)
+	p.tellLocked()
 }
 
 // failLocked ends this leadership: nothing is appended before a new epoch.
 func (p *Partition) failLocked(err error) error {
 	p.s.Cache.Forget(p.id) // the log is cut: other batches will stand at offsets that were never committed
+	if p.leader != nil {
+		p.leader.Failed()
+	}
 	if p.failed == nil {
 		p.failed = err
+		p.tellLocked()
 		p.s.Failed(fmt.Errorf("disk under %s: %w", p.ref, err))
 	}
 	return err
 }
 
-// openQueueLocked makes the consume side from the positions in the state.
+// openQueueLocked makes the consume side from the positions that this copy has
+// and those that a majority had when it was elected.
 func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 	var seed [32]byte
 	p.s.Random(seed[:])
+	p.posMu.Lock()
+	positions := p.state.Position
+	p.posMu.Unlock()
+	var others [][]byte
+	if p.primed.epoch == epoch {
+		others = p.primed.positions
+	}
+	p.primed = primed{}
 	q, err := queue.Open(queue.Config{
-		Ref: p.ref, Epoch: epoch, Source: p, Positions: p.state.Position,
+		Ref: p.ref, Epoch: epoch, Source: p, Positions: positions, Others: others,
 		Now: func() int64 { return p.s.Now().UnixMilli() }, Waker: p.s.Waker, Scheduler: p.s.Scheduler,
 		Flusher: p.s.Flusher, Skipped: p.skipped,
 	}, seed)
@@ -137,8 +188,7 @@ func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 		p.s.Log.Error("consumer positions are damaged; what was settled is delivered again",
 			"partition", p.ref.String(), "error", err)
 	}
-	p.state.Position = nil
-	p.queue = q
+	p.queue.Store(q)
 }
 
 func (p *Partition) skipped(from, to int64, err error) {

@@ -30,6 +30,7 @@ type Shared struct {
 	Log       *slog.Logger
 	Metrics   *metrics.Set
 	Now       func() time.Time // wall and monotonic
+	Mono      func() int64     // ms of a clock that never goes back
 	Random    func([]byte)     // fills with unguessable bytes
 	Cache     *batches.Cache
 	Waker     queue.Waker
@@ -53,21 +54,47 @@ type Partition struct {
 	ref   topic.Ref
 	id    uint64 // of this object, in the cache
 	log   *partlog.Log
-	state partlog.State // identities of the copy; the rest is filled in at each save
-	queue *queue.Queue
+	state partlog.State // identities of the copy, and the positions; the rest is filled in at each save
 
+	// fenceFile and fence are the promise of a replicated copy, on disk and as the
+	// rule sees it; nil for a partition with one copy.
+	fenceFile *partlog.Fence
+
+	// What requests read without the append lock, which is held across writes.
 	hwm   atomic.Int64  // stored under mu, read anywhere
-	epoch atomic.Uint32 // stored when Lead is done; read by every request, which must not wait for an append
-	used  atomic.Bool   // since the last look of Idle
-	asked atomic.Int64  // about the highest offset that was read; neverAsked
+	epoch atomic.Uint32 // that is led; 0: none
+	// serves is until when, in monotonic ms, this leadership may answer reads and
+	// claims; forever for a lone copy, 0 while it may not.
+	serves atomic.Int64
+	queue  atomic.Pointer[queue.Queue] // nil while it does not lead, or may not serve yet
+	used   atomic.Bool                 // since the last look of Idle
+	asked  atomic.Int64                // about the highest offset that was read; neverAsked
+
+	watch   watchers            // of fetches that wait for news
+	assumed atomic.Pointer[Set] // the assignment whose role was assumed last
+	dir     string
+
+	// posMu guards what changes of state, the positions, and their version: as a
+	// leader that of the last saved, as a follower what the leader told last. A leaf.
+	posMu      sync.Mutex
+	posVersion uint64
+	unsaved    bool // as a follower: the state has news that are not on disk
 
 	// mu is the append lock: it guards what follows and is held across the
 	// write of a batch (not its sync), so that batches stand in the order in
 	// which their producer numbers were judged.
 	mu        sync.Mutex
-	leader    *quorum.Leader // nil before Lead
-	changeDue bool           // the leader-change batch is still to be appended
-	clockBase int64          // partition clock: Unix ms at clockAt
+	fence     *quorum.Fence
+	leader    *quorum.Leader   // nil while it does not lead
+	setSize   int              // of the replica set that leader counts by
+	follower  *quorum.Follower // nil while it leads, and of a lone copy
+	lastFetch int64            // monotonic ms at which a fetch was answered last; neverFetched
+	caughtUp  bool             // it had everything below its leader's high watermark once
+	primed    primed           // positions for the leadership to come
+	heldUntil int64            // monotonic ms until which nothing is appended, for a hand-over
+	moved     chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
+	changeDue bool             // the leader-change batch is still to be appended
+	clockBase int64            // partition clock: Unix ms at clockAt
 	clockAt   time.Time
 	round     *round // the fsync that is running
 	waiting   int    // commits appended since the last fsync began
@@ -79,13 +106,20 @@ type Partition struct {
 type round struct{ done chan struct{} }
 
 // Open opens the partition in dir, which is made when it is missing. It serves
-// nothing before Lead.
-func Open(s *Shared, ref topic.Ref, dir string, want topic.Replica) (*Partition, error) {
+// nothing before Assume.
+func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 	if err := makeDir(s.FS, dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
-	p := &Partition{s: s, ref: ref, id: s.ids.Add(1)}
+	p := &Partition{s: s, ref: ref, dir: dir, id: s.ids.Add(1), lastFetch: neverFetched}
 	p.asked.Store(neverAsked)
+	if !set.alone() {
+		fence, err := partlog.OpenFence(s.FS, dir)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", ref, err)
+		}
+		p.fenceFile = fence
+	}
 	opt := s.LogOptions
 	opt.OnDamage = p.damaged
 	log, err := partlog.Open(s.FS, dir, opt)
@@ -93,10 +127,16 @@ func Open(s *Shared, ref topic.Ref, dir string, want topic.Replica) (*Partition,
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
 	p.log = log
-	if err := p.identify(want); err != nil {
+	if err := p.identify(&set); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
 	}
 	p.hwm.Store(p.state.HWM)
+	if !set.alone() {
+		p.hwm.Store(min(p.state.HWM, log.LEO()))
+		if err := p.followLocked(); err != nil { // nobody else has it yet
+			return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
+		}
+	}
 	if r := log.Recovery(); r.GapOffsets > 0 || r.TornBytes > 0 || r.StateDamaged {
 		s.Metrics.DamagedOffsets.Add(float64(r.GapOffsets))
 		s.Log.Warn("partition log recovered", "partition", ref.String(), "torn_bytes", r.TornBytes,
@@ -115,26 +155,6 @@ func makeDir(fs vfs.FS, dir string) error {
 		return err
 	}
 	return fs.SyncDir(path.Dir(dir))
-}
-
-// identify compares the copy with what the metastore records, and gives a new
-// one its identities.
-func (p *Partition) identify(want topic.Replica) error {
-	st, found := p.log.State()
-	switch {
-	case found && st.DiskID != p.s.DiskID:
-		return fmt.Errorf("%w: made on disk %s", ErrLost, st.DiskID)
-	case want.CopyID != 0 && (!found || st.CopyID != want.CopyID):
-		return fmt.Errorf("%w: copy %s is recorded", ErrLost, want.CopyID)
-	}
-	if !found {
-		st.CopyID, st.LogID, st.DiskID = p.randomID(), p.randomID(), p.s.DiskID
-		// Without a state the log's own end is all there is to go by: what was
-		// synced and acknowledged is in it.
-		st.HWM = 0
-	}
-	p.state = st
-	return nil
 }
 
 func (p *Partition) randomID() topic.ID64 {
@@ -160,8 +180,13 @@ func (p *Partition) damaged(d seglog.Damage) {
 // Ref names the partition.
 func (p *Partition) Ref() topic.Ref { return p.ref }
 
-// Queue is the consume side. It exists after the first Lead.
-func (p *Partition) Queue() *queue.Queue { return p.queue }
+// Queue is the consume side, or nil while this node may not serve the partition.
+func (p *Partition) Queue() *queue.Queue {
+	if p.s.Mono() >= p.serves.Load() {
+		return nil
+	}
+	return p.queue.Load()
+}
 
 // HighWatermark implements queue.Source.
 func (p *Partition) HighWatermark() int64 { return p.hwm.Load() }
@@ -169,7 +194,7 @@ func (p *Partition) HighWatermark() int64 { return p.hwm.Load() }
 // LogStart implements queue.Source.
 func (p *Partition) LogStart() int64 { return min(p.log.LogStart(), p.hwm.Load()) }
 
-// Epoch is the epoch under which the partition is led; 0 before Lead. It takes no lock.
+// Epoch is the epoch under which the partition is led here; 0 while it is not. It takes no lock.
 func (p *Partition) Epoch() topic.Epoch { return topic.Epoch(p.epoch.Load()) }
 
 // Idle tells whether the partition was not used since the last call, and lets
@@ -186,8 +211,10 @@ func (p *Partition) Idle() (bool, error) {
 // outcome is unknown.
 func (p *Partition) Close() error {
 	var errs []error
-	if p.queue != nil {
-		errs = append(errs, p.queue.Close())
+	if q := p.queue.Load(); q != nil {
+		errs = append(errs, q.Close())
+	} else if p.fenceFile != nil {
+		errs = append(errs, p.saveFollowed(true))
 	}
 	return errors.Join(append(errs, p.end())...)
 }
@@ -195,8 +222,8 @@ func (p *Partition) Close() error {
 // Drop ends the partition without writing to it: its topic has ended, and the
 // directory is somebody else's business from now on.
 func (p *Partition) Drop() error {
-	if p.queue != nil {
-		p.queue.Drop()
+	if q := p.queue.Load(); q != nil {
+		q.Drop()
 	}
 	return p.end()
 }
@@ -205,6 +232,8 @@ func (p *Partition) end() error {
 	p.mu.Lock()
 	already := p.closed
 	p.closed = true
+	p.serves.Store(0)
+	p.tellLocked()
 	r := p.round
 	p.mu.Unlock()
 	if already {
@@ -219,10 +248,18 @@ func (p *Partition) end() error {
 
 // SavePositions implements queue.Source.
 func (p *Partition) SavePositions(data []byte, sync bool) error {
-	st := p.state
-	st.HWM, st.Position = p.hwm.Load(), data
-	if p.queue != nil {
-		st.DroppedUnsettled = p.queue.Dropped()
+	p.posMu.Lock()
+	p.state.Position = data
+	p.posVersion++
+	if q := p.queue.Load(); q != nil {
+		p.state.DroppedUnsettled = q.Dropped()
 	}
-	return p.log.SaveState(st, sync)
+	st := p.state
+	p.posMu.Unlock()
+	st.HWM = p.hwm.Load()
+	if err := p.log.SaveState(st, sync); err != nil {
+		return err
+	}
+	p.watch.tell()
+	return nil
 }

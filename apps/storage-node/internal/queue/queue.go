@@ -60,6 +60,9 @@ type Config struct {
 	Epoch     topic.Epoch
 	Source    Source
 	Positions []byte // the snapshot that was stored last; empty: none
+	// Others are snapshots that other copies had stored: what one of them knows to
+	// be settled is settled.
+	Others    [][]byte
 	Now       func() int64
 	Waker     Waker
 	Scheduler *Scheduler
@@ -103,19 +106,28 @@ func Open(cfg Config, seed [32]byte) (*Queue, error) {
 	q.slot.q = q
 	start := cfg.Source.LogStart()
 	q.table = lease.New(start)
-	q.cfg.Positions = nil // not needed any more
-	if len(cfg.Positions) == 0 {
-		return q, nil
+	q.cfg.Positions, q.cfg.Others = nil, nil // not needed any more
+	var errs []error
+	hwm := cfg.Source.HighWatermark()
+	if len(cfg.Positions) > 0 {
+		table, err := lease.Restore(cfg.Positions, cfg.Now(), start, hwm)
+		if err == nil {
+			q.table = table
+		}
+		errs = append(errs, err)
 	}
-	table, err := lease.Restore(cfg.Positions, cfg.Now(), start, cfg.Source.HighWatermark())
-	if err != nil {
-		return q, fmt.Errorf("restore positions of %s: %w", cfg.Ref, err)
+	for _, other := range cfg.Others {
+		errs = append(errs, q.table.Merge(other, cfg.Now(), start, hwm))
 	}
-	q.table = table
-	q.seen = table.Version()
+	if len(cfg.Others) == 0 {
+		q.seen = q.table.Version() // what is stored is what it shows
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.afterLocked() // delays that a nack asked for are still due
+	if err := errors.Join(errs...); err != nil {
+		return q, fmt.Errorf("restore positions of %s: %w", cfg.Ref, err)
+	}
 	return q, nil
 }
 

@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+var (
+	_ nodeapi.Replica   = (*Node)(nil)
+	_ nodeapi.Candidate = (*Node)(nil)
+)
+
+// Fetch implements nodeapi.Replica.
+func (n *Node) Fetch(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi.FetchResult, error) {
+	m := n.view.Members().ByID[req.From]
+	if m == nil || m.BootNonce != req.Boot || m.DiskID != req.Disk {
+		if !n.view.Latched() {
+			return nil, problem.New(problem.NotReady, "this node's metastore replica has not caught up")
+		}
+		return nil, problem.New(problem.IDInUse, "%q is not registered with this start and disk", req.From)
+	}
+	f := fetch{n: n, req: req, arrived: n.shared.Mono(), room: min(req.MaxBytes, nodeapi.MaxFetchBytes), watcher: partition.NewWatcher()}
+	return f.run(ctx), nil
+}
+
+// fetch is one fetch of many partitions.
+type fetch struct {
+	n       *Node
+	req     *nodeapi.FetchRequest
+	arrived int64
+	room    int
+	watcher *partition.Watcher
+	parts   []*partition.Partition // by index of the request; nil: refused
+	answers []nodeapi.FetchAnswer
+}
+
+// run answers as soon as a partition has news, at the latest when the wait ends.
+func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
+	f.parts = make([]*partition.Partition, len(f.req.Partitions))
+	defer f.unwatch()
+	for i := range f.req.Partitions {
+		f.begin(ctx, i)
+	}
+	timer := time.NewTimer(time.Duration(min(f.req.WaitMS, nodeapi.MaxFetchWaitMS)) * time.Millisecond)
+	defer timer.Stop()
+	for len(f.answers) == 0 {
+		select {
+		case <-f.watcher.Wake():
+			f.heard()
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		for i, p := range f.parts {
+			if p != nil {
+				f.ask(i, true)
+			}
+		}
+		break
+	}
+	slices.SortFunc(f.answers, func(a, b nodeapi.FetchAnswer) int { return a.Index - b.Index })
+	return &nodeapi.FetchResult{Partitions: f.answers}
+}
+
+// begin looks at one partition of the request and leaves a watcher there.
+func (f *fetch) begin(ctx context.Context, i int) {
+	q := &f.req.Partitions[i]
+	j := judge(f.n.view, f.n.self, f.n.disk, q.Ref)
+	if st, ok := fetchStatus(j, q, f.n.disk); !ok {
+		a := nodeapi.FetchAnswer{Index: i, Status: st}
+		if j.a != nil {
+			a.Epoch = j.a.LeaderEpoch
+		}
+		f.answers = append(f.answers, a)
+		return
+	}
+	p, err := f.n.partition(ctx, q.Ref, j.a)
+	if err != nil {
+		f.answers = append(f.answers, nodeapi.FetchAnswer{Index: i, Status: nodeapi.FetchUnavailable, Epoch: j.a.LeaderEpoch})
+		return
+	}
+	f.parts[i] = p
+	p.Watch(f.watcher, i) // before the look, so that no news falls between
+	f.ask(i, f.req.WaitMS == 0)
+}
+
+// fetchStatus refuses a fetch that this node cannot answer, by its replica of the
+// metastore. Whether the epoch is right the partition itself knows best.
+func fetchStatus(j judgement, q *nodeapi.FetchPartition, disk topic.ID64) (nodeapi.FetchStatus, bool) {
+	switch {
+	case j.standing == gone, j.standing == replaced:
+		return nodeapi.FetchGone, false
+	case j.standing != leads, q.DiskID != disk:
+		return nodeapi.FetchNotLeader, false
+	case q.Epoch < j.a.LeaderEpoch:
+		return nodeapi.FetchStaleEpoch, false
+	case q.Epoch > j.a.LeaderEpoch:
+		return nodeapi.FetchNotLeader, false // this node has not seen that epoch yet
+	}
+	return nodeapi.FetchOK, true
+}
+
+// ask asks a partition for its answer.
+func (f *fetch) ask(i int, final bool) {
+	q := &f.req.Partitions[i]
+	a, news := f.parts[i].Fetch(&partition.Fetching{
+		From:           quorum.Replica{Node: f.req.From, Disk: f.req.Disk, Copy: q.Copy},
+		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: f.room,
+	})
+	if !news {
+		return
+	}
+	a.Index = i
+	f.room -= len(a.Batches) + len(a.Position) + len(a.Snapshot)
+	f.answers = append(f.answers, a)
+}
+
+// heard asks the partitions that had news, and watches those that had nothing
+// for this follower after all.
+func (f *fetch) heard() {
+	for _, i := range f.watcher.Take() {
+		before := len(f.answers)
+		f.parts[i].Watch(f.watcher, i)
+		f.ask(i, false)
+		if len(f.answers) > before {
+			f.parts[i].Unwatch(f.watcher)
+		}
+	}
+}
+
+func (f *fetch) unwatch() {
+	for _, p := range f.parts {
+		if p != nil {
+			p.Unwatch(f.watcher)
+		}
+	}
+}
+
+// fencers bounds the promises that are made at once: each is a sync or two.
+const fencers = 16
+
+// Fence implements nodeapi.Replica.
+func (n *Node) Fence(ctx context.Context, req *nodeapi.FenceRequest) (*nodeapi.FenceResult, error) {
+	if !n.view.Latched() {
+		return nil, problem.New(problem.NotReady, "this node's metastore replica has not caught up")
+	}
+	res := &nodeapi.FenceResult{Answers: make([]nodeapi.FenceAnswer, len(req.Items))}
+	slots := make(chan struct{}, fencers)
+	var all sync.WaitGroup
+	for i := range req.Items {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			res.Answers[i] = n.fence(ctx, &req.Items[i], req.WithPositions)
+		})
+	}
+	all.Wait()
+	size := 0
+	for i := range res.Answers {
+		a := &res.Answers[i]
+		if size > nodeapi.MaxFenceBytes && len(a.Position) > 0 {
+			a.Position, a.PositionLeft = nil, true
+		}
+		size += len(a.Position)
+	}
+	return res, nil
+}
+
+func (n *Node) fence(ctx context.Context, item *nodeapi.FenceItem, positions bool) nodeapi.FenceAnswer {
+	j := judge(n.view, n.self, n.disk, item.Ref)
+	if j.a == nil || j.standing != leads && !j.holds(n.self) || item.DiskID != n.disk {
+		return nodeapi.FenceAnswer{Status: nodeapi.FenceNotHere}
+	}
+	p, err := n.Copy(ctx, j.a)
+	if p == nil {
+		n.log.Warn("a replica that is fenced cannot be opened", "partition", item.String(), "error", err)
+		return nodeapi.FenceAnswer{Status: nodeapi.FenceUnavailable}
+	}
+	return p.Fence(item.Epoch, quorum.Leadership{Epoch: j.a.LeaderEpoch, Leader: j.a.Leader}, positions)
+}
+
+// Handover implements nodeapi.Replica.
+func (n *Node) Handover(ctx context.Context, req *nodeapi.HandoverRequest) (*nodeapi.HandoverResult, error) {
+	j := judge(n.view, n.self, n.disk, req.Ref)
+	if refusal := j.refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, false); refusal != nil {
+		return nil, refusal
+	}
+	to, ok := j.a.ReplicaOn(req.To)
+	if !ok || to.DiskID != req.ToDisk {
+		return nil, problem.New(problem.NotReady, "%s has no replica of %s here", req.To, req.Ref)
+	}
+	p, err := n.partition(ctx, req.Ref, j.a)
+	if err != nil {
+		return nil, unavailable(req.Ref)
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodeapi.MaxHandoverWaitMS*time.Millisecond)
+	defer cancel()
+	return p.HandOver(req.Epoch, to, func(news <-chan struct{}) bool {
+		select {
+		case <-news:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	})
+}
+
+// Prime implements nodeapi.Candidate.
+func (n *Node) Prime(_ context.Context, req *nodeapi.PrimeRequest) error {
+	for i := range req.Items {
+		it := &req.Items[i]
+		p := n.peek(it.Ref) // it was fenced a moment ago
+		if p == nil || it.DiskID != n.disk {
+			return problem.New(problem.NotReady, "%s is not open here", it.Ref)
+		}
+		p.Prime(it.Epoch, it.Positions)
+	}
+	return nil
+}
+
+// Standing implements nodeapi.Candidate.
+func (n *Node) Standing(_ context.Context, req *nodeapi.StandingRequest) (*nodeapi.StandingResult, error) {
+	res := &nodeapi.StandingResult{Partitions: make([]nodeapi.Standing, len(req.Partitions))}
+	for i, ref := range req.Partitions {
+		res.Partitions[i] = nodeapi.Standing{FetchedAgoMS: -1}
+		if p := n.peek(ref); p != nil {
+			res.Partitions[i] = p.Standing()
+		}
+	}
+	return res, nil
+}
+
+// Copy opens this node's copy of a replicated partition and gives it the role
+// that the assignment names. With an error the copy may still be there: it can be
+// fenced although it cannot lead.
+func (n *Node) Copy(ctx context.Context, a *topic.Assignment) (*partition.Partition, error) {
+	v, ok := n.slots.Load(a.Ref)
+	if !ok {
+		v, _ = n.slots.LoadOrStore(a.Ref, &slot{})
+	}
+	s := asSlot(v)
+	if p := s.open.Load(); p != nil && p.Holds(a) {
+		return p, nil
+	}
+	p, err := n.assumed(ctx, s, a.Ref, a)
+	if err != nil {
+		return s.open.Load(), err
+	}
+	return p, nil
+}
+
+// Replace puts the start of the leader's log in place of a copy's whole log.
+func (n *Node) Replace(ref topic.Ref, with *partition.Install) error {
+	v, ok := n.slots.Load(ref)
+	if !ok {
+		return nil
+	}
+	p, err := n.close(asSlot(v))
+	if err != nil {
+		return fmt.Errorf("close %s to replace its log: %w", ref, err)
+	}
+	if p == nil {
+		return nil
+	}
+	n.log.Warn("a copy lies below its leader's log start; its log is replaced", "partition", ref.String())
+	return p.Replace(with)
+}

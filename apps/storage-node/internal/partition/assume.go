@@ -1,0 +1,219 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// forever is the end of a lone copy's right to serve: nobody else can be elected.
+const forever = math.MaxInt64
+
+// errNotFenced: the metastore names this copy leader of an epoch that it did not
+// promise. It promises before it is elected, so the assignment is of another
+// life of this process, whose registration gives it up.
+var errNotFenced = errors.New("this copy has not promised the epoch that it is to lead")
+
+// Assume takes over the role that the assignment gives this copy: it leads under
+// a new epoch, follows another leader, or counts by another replica set. It is
+// idempotent, and nothing that an older assignment says is done. When it returns
+// nil the assignment holds.
+func (p *Partition) Assume(set Set) error {
+	var err error
+	switch {
+	case set.Leader == p.s.Node:
+		err = p.lead(&set)
+	case p.fenceFile != nil: // else a lone copy without a leader, which waits
+		err = p.follow(&set)
+	}
+	if err == nil {
+		p.assumed.Store(&set)
+	}
+	return err
+}
+
+// Holds tells whether the role that the assignment gives this copy was assumed.
+func (p *Partition) Holds(a *topic.Assignment) bool {
+	set := p.assumed.Load()
+	return set != nil && set.Epoch == a.LeaderEpoch && set.Leader == a.Leader && set.Version == a.ConfigVersion &&
+		(a.Leader != p.s.Node || p.Epoch() == a.LeaderEpoch)
+}
+
+// follow makes this copy a follower of the leader that the metastore names, if it
+// names one.
+func (p *Partition) follow(set *Set) error {
+	p.mu.Lock()
+	p.fence.Recorded(set.Replicas)
+	stale := p.leader != nil && set.Epoch < p.leader.Epoch()
+	var ended *queue.Queue
+	if !stale && p.leader != nil {
+		p.leader.StepDown(set.Epoch)
+		ended = p.resignLocked()
+	}
+	p.mu.Unlock()
+	if stale {
+		return nil
+	}
+	if err := p.endQueue(ended); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return fmt.Errorf("follow with %s: %w", p.ref, queue.ErrClosed)
+	case p.leader != nil: // it was elected again meanwhile
+		return nil
+	}
+	if err := p.followLocked(); err != nil {
+		return err
+	}
+	if set.Leader == "" || p.follower.Epoch() >= set.Epoch {
+		return nil
+	}
+	if err := p.follower.Follow(set.Epoch); err != nil {
+		return fmt.Errorf("follow %s of %s: %w", set.Leader, p.ref, err)
+	}
+	if err := p.log.BeginFollow(set.Epoch); err != nil {
+		return fmt.Errorf("follow %s of %s: %w", set.Leader, p.ref, err)
+	}
+	p.posMu.Lock()
+	p.posVersion = 0 // the new leader counts anew
+	p.posMu.Unlock()
+	p.failed = nil
+	return nil
+}
+
+// followLocked makes the follower's state from the log, unless it is there.
+func (p *Partition) followLocked() error {
+	if p.follower != nil {
+		return nil
+	}
+	leo := p.log.LEO()
+	f, err := quorum.NewFollower(p.fence, quorum.Local{LEO: leo, HWM: min(p.hwm.Load(), leo), LastEpoch: quorum.EpochAt(p.historyLocked(), leo)})
+	if err != nil {
+		return fmt.Errorf("follow with %s: %w", p.ref, err)
+	}
+	p.follower = f
+	return nil
+}
+
+// historyLocked is the epoch history of the log as the rule reads it.
+func (p *Partition) historyLocked() []quorum.EpochStart {
+	epochs := p.log.Epochs()
+	out := make([]quorum.EpochStart, len(epochs))
+	for i, e := range epochs {
+		out[i] = quorum.EpochStart(e)
+	}
+	return out
+}
+
+// resignLocked ends a leadership in memory: nothing is served or appended under
+// it, and everybody who waits for it hears so. It returns the queue, which the
+// caller ends without the lock.
+func (p *Partition) resignLocked() *queue.Queue {
+	p.leader = nil
+	p.epoch.Store(0)
+	p.serves.Store(0)
+	p.heldUntil = 0
+	p.tellLocked()
+	p.watch.tell()
+	return p.queue.Swap(nil)
+}
+
+// endQueue saves positions and ends the leases of a leadership that is over.
+func (p *Partition) endQueue(q *queue.Queue) error {
+	if q == nil {
+		return nil
+	}
+	if err := q.Close(); err != nil {
+		return fmt.Errorf("end the leases of %s: %w", p.ref, err)
+	}
+	return nil
+}
+
+// tellLocked wakes everybody who waits for the high watermark or the end of the
+// leadership.
+func (p *Partition) tellLocked() {
+	if p.moved != nil {
+		close(p.moved)
+		p.moved = nil
+	}
+}
+
+// movedLocked is the channel that tellLocked closes next.
+func (p *Partition) movedLocked() chan struct{} {
+	if p.moved == nil {
+		p.moved = make(chan struct{})
+	}
+	return p.moved
+}
+
+// configureLocked makes a leader count by a newer replica set.
+func (p *Partition) configureLocked(set *Set) error {
+	if p.fence != nil {
+		p.fence.Recorded(set.Replicas)
+	}
+	p.setSize = len(set.Replicas)
+	moved, err := p.leader.Apply(set.Config, p.log.WrittenEnd())
+	if err != nil {
+		return fmt.Errorf("count %s by version %d of its replicas: %w", p.ref, set.Version, err)
+	}
+	if moved {
+		p.advancedLocked()
+	}
+	p.leaseLocked()
+	if p.leader.NeedsBatch() && !set.alone() {
+		p.changeDue = true
+	}
+	return nil
+}
+
+// leaseLocked works out until when this leadership may serve.
+func (p *Partition) leaseLocked() {
+	if p.leader == nil || p.leader.Ended() != nil || !p.leader.CanServe() || p.queue.Load() == nil {
+		p.serves.Store(0)
+		return
+	}
+	p.serves.Store(leaseEnd(p.leader.Progress(), p.s.Node, p.setSize))
+}
+
+// leaseEnd is when the majority's word ends: it counts the leader itself, and of
+// the others as many as a majority of the set needs, those heard last.
+func leaseEnd(progress []quorum.Progress, self string, set int) int64 {
+	need := quorum.Majority(set) - 1
+	if need == 0 {
+		return forever
+	}
+	var heard []int64
+	for _, m := range progress {
+		if m.Counts && m.Heard && m.Replica.Node != self {
+			heard = append(heard, m.HeardMS)
+		}
+	}
+	if len(heard) < need {
+		return 0
+	}
+	slices.Sort(heard)
+	return heard[len(heard)-need] + quorum.LeaseMS
+}
+
+// Primed positions: what the controller collected for a leadership to come.
+type primed struct {
+	epoch     topic.Epoch
+	positions [][]byte
+}
+
+// Prime keeps positions for the leadership of an epoch.
+func (p *Partition) Prime(epoch topic.Epoch, positions [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if epoch >= p.primed.epoch {
+		p.primed = primed{epoch, positions}
+	}
+}

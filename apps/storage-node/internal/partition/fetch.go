@@ -1,0 +1,159 @@
+package partition
+
+import (
+	"errors"
+
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Fetching is one follower's fetch of this partition.
+type Fetching struct {
+	From quorum.Replica
+	*nodeapi.FetchPartition
+	// ArrivedMS is when the fetch arrived, in monotonic ms: what it says of its
+	// copy's loyalty was true then, however long it waited.
+	ArrivedMS int64
+	// Final asks for an answer also when the only news is a higher high watermark.
+	Final bool
+	// Room is how many bytes of batches the whole answer may still have.
+	Room int
+}
+
+// Fetch judges a follower's fetch, counts it, and answers it. news is false when
+// there is nothing to tell: then Watch tells when there is.
+func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
+	p.mu.Lock()
+	if p.leader == nil || p.closed {
+		p.mu.Unlock()
+		return nodeapi.FetchAnswer{Status: nodeapi.FetchNotLeader}, true
+	}
+	before := p.leader.CanServe()
+	ans, moved, err := p.leader.Fetch(
+		quorum.Fetch{From: f.From, Epoch: f.Epoch, Offset: f.Offset, LastEpoch: f.LastEpoch},
+		quorum.LogView{Start: p.log.LogStart(), Written: p.log.WrittenEnd(), History: p.historyLocked()}, f.ArrivedMS)
+	if moved {
+		p.advancedLocked()
+	}
+	if err == nil {
+		p.leaseLocked()
+		if p.s.Mono() < p.heldUntil {
+			p.tellLocked() // the wanted replica may have everything now
+		}
+	}
+	epoch := p.leader.Epoch()
+	settled := p.leader.CanServe() && (!before || p.queue.Load() == nil)
+	p.mu.Unlock()
+	if err != nil {
+		return p.refuseFetch(f, err, epoch), true
+	}
+	if settled {
+		if err := p.serveIfSettled(); err != nil {
+			p.s.Log.Error("a partition cannot be served", "partition", p.ref.String(), "error", err)
+		}
+	}
+	if q := p.queue.Load(); moved && q != nil {
+		q.Committed()
+	}
+	return p.answer(f, &ans)
+}
+
+// refuseFetch turns what the rule says of a fetch into a status.
+func (p *Partition) refuseFetch(f *Fetching, err error, epoch topic.Epoch) nodeapi.FetchAnswer {
+	a := nodeapi.FetchAnswer{Epoch: epoch}
+	switch {
+	case errors.Is(err, quorum.ErrStaleEpoch):
+		a.Status = nodeapi.FetchStaleEpoch
+	case errors.Is(err, quorum.ErrNewerEpoch):
+		p.stepDown()
+		a.Status = nodeapi.FetchNewerEpoch
+	case errors.Is(err, quorum.ErrNotReplica):
+		a.Status = nodeapi.FetchNotReplica
+	case errors.Is(err, quorum.ErrEnded):
+		a.Status = nodeapi.FetchNotLeader
+	default:
+		a.Status = nodeapi.FetchUnavailable
+	}
+	if errors.Is(err, quorum.ErrInvalidFetch) || errors.Is(err, quorum.ErrBeyondEnd) {
+		p.s.Metrics.BadFetches.Inc()
+		p.s.Log.Warn("refused a fetch that no honest replica sends", "partition", p.ref.String(), "from", f.From.Node, "error", err)
+	}
+	return a
+}
+
+// stepDown ends a leadership of which somebody knows a newer one.
+func (p *Partition) stepDown() {
+	p.mu.Lock()
+	q := p.resignLocked()
+	err := p.followLocked()
+	p.mu.Unlock()
+	if err := errors.Join(err, p.endQueue(q)); err != nil {
+		p.s.Log.Warn("the end of a leadership was not clean", "partition", p.ref.String(), "error", err)
+	}
+}
+
+// answer adds the bytes to what the rule answers.
+func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer, bool) {
+	a := nodeapi.FetchAnswer{
+		Epoch: ans.Epoch, HWM: ans.HWM, LogStart: ans.LogStart, Diverge: ans.ToEpoch, DivergeEnd: ans.ToEnd,
+	}
+	switch ans.Kind {
+	case quorum.Diverged:
+		a.Status = nodeapi.FetchDiverging
+		return a, true
+	case quorum.Snapshot:
+		return p.answerStart(a), true
+	case quorum.Records:
+	}
+	news := f.Final && a.HWM > f.HWM
+	p.posMu.Lock()
+	if p.posVersion > f.PositionSeen {
+		a.PositionVersion, a.PositionGeneration, a.Position = p.posVersion, p.state.PositionGeneration, p.state.Position
+		if a.Position == nil {
+			a.Position = []byte{}
+		}
+		news = true
+	}
+	p.posMu.Unlock()
+	end := p.log.WrittenEnd()
+	if f.Offset >= end || f.Room <= 0 {
+		return a, news
+	}
+	chunk, err := p.log.Read(f.Offset, end, min(f.MaxBytes, f.Room), nil)
+	switch {
+	case errors.Is(err, partlog.ErrGone):
+		return p.answerStart(a), true // retention went on meanwhile
+	case err != nil:
+		p.s.Log.Warn("a fetch cannot be read", "partition", p.ref.String(), "offset", f.Offset, "error", err)
+		a.Status = nodeapi.FetchUnavailable
+		return a, true
+	}
+	a.Batches = chunk.Batches
+	return a, news || len(a.Batches) > 0
+}
+
+// answerStart answers a fetch from below the log start.
+func (p *Partition) answerStart(a nodeapi.FetchAnswer) nodeapi.FetchAnswer {
+	start, exported, err := p.log.ExportStart()
+	if err != nil {
+		p.s.Log.Warn("the log start cannot be exported", "partition", p.ref.String(), "error", err)
+		a.Status = nodeapi.FetchUnavailable
+		return a
+	}
+	a.Status, a.LogStart, a.Snapshot = nodeapi.FetchBelowStart, start, exported
+	return a
+}
+
+// Vouch lists copies of lost replicas that now hold everything committed, for
+// the metastore to record in their place, and the configuration that this holds for.
+func (p *Partition) Vouch() (epoch topic.Epoch, version uint64, copies []quorum.Replica) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil {
+		return 0, 0, nil
+	}
+	v := p.leader.Vouch(func(int64) bool { return false })
+	return v.Epoch, v.Version, v.Readmissible
+}

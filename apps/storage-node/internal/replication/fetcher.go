@@ -1,0 +1,295 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+const (
+	// maxGroup bounds the partitions of one fetch, so that news of one costs little
+	// for the others that wait with it.
+	maxGroup = 256
+	// maxFetches bounds the fetches of one pair of nodes under way: what is ready
+	// beyond waits for the next one that returns.
+	maxFetches = 24
+	// fewFetches: with so many under way a fetch waits for news only shortMS, so that
+	// groups that fell apart come together again.
+	fewFetches = 8
+	shortMS    = 50
+	// fetchBytes bounds one answer, and partBytes what one partition may have of it,
+	// so that one that catches up does not hold the others up for long.
+	fetchBytes = 8 << 20
+	partBytes  = 1 << 20
+	// fetchBudget is what a fetch may take beyond its wait.
+	fetchBudget = 5 * time.Second
+	// retryAfter is the pause after a fetch that failed or was refused.
+	retryAfter = 100 * time.Millisecond
+	// suspectAfter is how long every fetch of a node has failed before it is
+	// reported, and how often it is reported then.
+	suspectAfter = 300 * time.Millisecond
+	suspectEvery = time.Second
+)
+
+// part is one partition that is followed.
+type part struct {
+	p     *partition.Partition
+	epoch topic.Epoch
+	disk  topic.ID64 // of the leader's copy
+	busy  bool       // it is in a fetch, or what came is being written; guarded by fetcher.mu
+}
+
+// fetcher follows everything that one node leads and this node has a copy of.
+type fetcher struct {
+	m    *Manager
+	node string
+	kick chan struct{}
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows
+	parts     map[topic.Ref]*part
+	inFlight  int
+	failing   time.Time // since when every fetch failed; zero: the last one did not
+	suspected time.Time // when it was reported last
+}
+
+func newFetcher(m *Manager, node string) *fetcher {
+	return &fetcher{m: m, node: node, kick: make(chan struct{}, 1), parts: map[topic.Ref]*part{}}
+}
+
+func (f *fetcher) start(ctx context.Context) {
+	ctx, f.stop = context.WithCancel(ctx)
+	f.done.Go(func() { f.run(ctx) })
+}
+
+// close ends the fetcher and waits for its fetches.
+func (f *fetcher) close() {
+	f.stop()
+	f.done.Wait()
+}
+
+// set replaces the partitions that are followed; those that stay as they are keep
+// what is under way.
+func (f *fetcher) set(parts map[topic.Ref]*part) {
+	f.mu.Lock()
+	for ref, next := range parts {
+		if have := f.parts[ref]; have != nil && have.p == next.p && have.epoch == next.epoch {
+			parts[ref] = have
+		}
+	}
+	f.parts = parts
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *fetcher) wake() {
+	select {
+	case f.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run sends a fetch for whatever is ready.
+func (f *fetcher) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.kick:
+		}
+		for g := f.next(); g != nil; g = f.next() {
+			f.done.Go(func() { f.fetch(ctx, g) })
+		}
+	}
+}
+
+// group is one fetch.
+type group struct {
+	parts []*part
+	asked []quorum.Fetch
+	req   nodeapi.FetchRequest
+}
+
+// next takes what is ready into a group; nil when nothing is, or enough is under way.
+func (f *fetcher) next() *group {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.inFlight >= maxFetches {
+		return nil
+	}
+	var g *group
+	for _, at := range f.parts {
+		if at.busy {
+			continue
+		}
+		q, asked, ok := at.p.Request(at.epoch)
+		if !ok {
+			continue // it leads or stands still; the next pass of the manager looks again
+		}
+		if g == nil {
+			g = &group{}
+		}
+		at.busy = true
+		q.DiskID, q.MaxBytes = at.disk, partBytes
+		g.parts, g.asked, g.req.Partitions = append(g.parts, at), append(g.asked, asked), append(g.req.Partitions, q)
+		if len(g.parts) == maxGroup {
+			break
+		}
+	}
+	if g == nil {
+		return nil
+	}
+	g.req.From, g.req.Disk, g.req.Boot = f.m.cfg.Self, f.m.cfg.DiskID, f.m.cfg.BootNonce
+	g.req.WaitMS, g.req.MaxBytes = nodeapi.MaxFetchWaitMS, fetchBytes
+	if f.inFlight >= fewFetches {
+		g.req.WaitMS = shortMS
+	}
+	f.inFlight++
+	return g
+}
+
+// fetch sends a group and takes over what comes back.
+func (f *fetcher) fetch(ctx context.Context, g *group) {
+	res, err := f.call(ctx, &g.req)
+	pause := time.Duration(0)
+	if err != nil {
+		pause = retryAfter
+	} else {
+		pause = f.take(ctx, g, res)
+		res.Release()
+	}
+	f.heard(ctx, err)
+	if pause > 0 {
+		wait(ctx, pause)
+	}
+	f.mu.Lock()
+	f.inFlight--
+	for _, at := range g.parts {
+		at.busy = false
+	}
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *fetcher) call(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi.FetchResult, error) {
+	peer, err := f.m.cfg.Peers(f.node)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchBudget+time.Duration(req.WaitMS)*time.Millisecond)
+	defer cancel()
+	return peer.Fetch(ctx, req)
+}
+
+// take hands the answers to the partitions, and gives those without news and
+// those that wrote nothing back at once. It returns when all is durable, with the
+// pause that a refusal asks for.
+func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult) (pause time.Duration) {
+	answers := make([]*nodeapi.FetchAnswer, len(g.parts))
+	for i := range res.Partitions {
+		answers[res.Partitions[i].Index] = &res.Partitions[i]
+	}
+	var wrote, rest []*part
+	for i, at := range g.parts {
+		a := answers[i]
+		if a != nil && refused(a.Status) {
+			pause = retryAfter
+			rest = append(rest, at)
+			continue
+		}
+		written, err := at.p.Answered(g.asked[i], a)
+		switch {
+		case err != nil:
+			f.failed(at, err)
+			pause = retryAfter
+			rest = append(rest, at)
+		case written:
+			wrote = append(wrote, at)
+		default:
+			f.release(at)
+		}
+	}
+	f.wake()
+	g.parts = rest // these wait for the pause; those that wrote are given back one by one
+	var syncs sync.WaitGroup
+	for _, at := range wrote {
+		f.m.syncing <- struct{}{}
+		syncs.Go(func() {
+			defer func() { <-f.m.syncing }()
+			if err := at.p.SyncFollowed(); err != nil {
+				f.m.cfg.Log.Warn("copied records were not synced", "partition", at.p.Ref().String(), "error", err)
+			}
+			f.release(at)
+			f.wake()
+		})
+	}
+	syncs.Wait()
+	if len(rest) == 0 || ctx.Err() != nil {
+		return 0
+	}
+	return pause
+}
+
+// release makes a partition ready for the next fetch.
+func (f *fetcher) release(at *part) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at.busy = false
+}
+
+// refused tells the statuses after which there is nothing to take over: the
+// metastore will say who leads.
+func refused(s nodeapi.FetchStatus) bool {
+	switch s {
+	case nodeapi.FetchOK, nodeapi.FetchDiverging, nodeapi.FetchBelowStart:
+		return false
+	default:
+		return true
+	}
+}
+
+// failed deals with an answer that a copy could not take over.
+func (f *fetcher) failed(at *part, err error) {
+	var install *partition.Install
+	if !errors.As(err, &install) {
+		f.m.cfg.Log.Warn("a copy could not take over what its leader sent", "partition", at.p.Ref().String(), "leader", f.node, "error", err)
+		return
+	}
+	if err := f.m.cfg.Host.Replace(at.p.Ref(), install); err != nil {
+		f.m.cfg.Log.Warn("a copy could not be replaced by its leader's log start", "partition", at.p.Ref().String(), "error", err)
+	}
+}
+
+// heard notes whether the node answers, and reports one that does not.
+func (f *fetcher) heard(ctx context.Context, err error) {
+	f.mu.Lock()
+	now := time.Now()
+	if err == nil || ctx.Err() != nil {
+		f.failing = time.Time{}
+		f.mu.Unlock()
+		return
+	}
+	if f.failing.IsZero() {
+		f.failing = now
+	}
+	report := now.Sub(f.failing) >= suspectAfter && now.Sub(f.suspected) >= suspectEvery
+	if report {
+		f.suspected = now
+	}
+	f.mu.Unlock()
+	f.m.cfg.Log.Debug("a fetch failed", "leader", f.node, "err", err)
+	if !report {
+		return
+	}
+	if err := f.m.cfg.Elections.Suspect(ctx, &metaapi.SuspectRequest{From: f.m.cfg.Self, NodeID: f.node}); err != nil {
+		f.m.cfg.Log.Debug("a silent leader could not be reported", "leader", f.node, "err", err)
+	}
+}

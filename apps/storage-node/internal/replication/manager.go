@@ -1,0 +1,294 @@
+package replication
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
+	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+const (
+	// passEvery is between looks when nothing changed: copies that could not be
+	// opened, recorded or vouched for are tried again then.
+	passEvery = time.Second
+	// settleTime lets a burst of changes cost one look over all copies.
+	settleTime = 50 * time.Millisecond
+	// saveEvery is how often followers make what they know of positions durable: the
+	// same second that a leader may lose to a power cut.
+	saveEvery = time.Second
+	// openers bounds the copies that are opened at once.
+	openers = 16
+	// syncers bounds the syncs of copied bytes that run at once: enough to keep a
+	// disk busy, too few to starve the commits of partitions led here.
+	syncers = 8
+	// catchingUpFor is how long a node that starts says that its copies are catching
+	// up; one that takes longer is repaired, not waited for.
+	catchingUpFor = 10 * time.Minute
+)
+
+// Host is the node whose copies these are. Safe for concurrent use.
+type Host interface {
+	// Copy opens this node's copy of a replicated partition in the role that the
+	// assignment gives it; with an error the copy may be there nevertheless.
+	Copy(ctx context.Context, a *topic.Assignment) (*partition.Partition, error)
+	// Replace puts the start of a leader's log in place of a copy's log.
+	Replace(ref topic.Ref, with *partition.Install) error
+}
+
+// Config is what a manager needs; all fields are required.
+type Config struct {
+	Self      string
+	DiskID    topic.ID64
+	BootNonce topic.ID64
+	View      metastate.View
+	Host      Host
+	Peers     func(node string) (nodeapi.Replica, error)
+	Elections metaapi.Elections
+	Log       *slog.Logger
+	Metrics   *metrics.Set
+	// StepDown bounds what a stop spends on handing leaderships over.
+	StepDown time.Duration
+}
+
+// Manager replicates the copies of one node. Run does the work.
+type Manager struct {
+	cfg     Config
+	syncing chan struct{} // a slot per sync that runs
+
+	caughtUp atomic.Bool // every copy had everything committed once since the start
+
+	mu       sync.Mutex // guards what follows
+	fetchers map[string]*fetcher
+	copies   map[topic.Ref]*partition.Partition // open, as of the last pass
+}
+
+// New returns a manager that does nothing before Run.
+func New(cfg Config) *Manager {
+	return &Manager{cfg: cfg, syncing: make(chan struct{}, syncers), fetchers: map[string]*fetcher{}}
+}
+
+// CatchingUp tells whether copies of this node have not had everything committed
+// yet since it started.
+func (m *Manager) CatchingUp() bool { return !m.caughtUp.Load() }
+
+// Run follows the metastore replica until ctx ends; then it hands over what this
+// node leads, and stops fetching. It ends at once when life ends, which comes from
+// the same root as ctx and outlives it in an ordered stop.
+func (m *Manager) Run(ctx, life context.Context) {
+	work, stop := context.WithCancel(life)
+	defer stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer m.stop()
+	defer stop()
+	all.Go(func() { m.save(work) })
+	all.Go(func() {
+		select {
+		case <-ctx.Done():
+			m.stepDown(work)
+		case <-work.Done():
+		}
+		stop()
+	})
+	began := time.Now()
+	tick := time.NewTicker(passEvery)
+	defer tick.Stop()
+	for work.Err() == nil {
+		changed := m.cfg.View.Changed() // before the look, so that no change falls between
+		settled := m.pass(work)
+		if settled || time.Since(began) >= catchingUpFor {
+			m.caughtUp.Store(true)
+		}
+		select {
+		case <-changed:
+			wait(work, settleTime)
+		case <-tick.C:
+		case <-work.Done():
+		}
+	}
+}
+
+// wait returns true after d, false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// pass gives every copy its role, and tells whether all of them had everything
+// committed once.
+func (m *Manager) pass(ctx context.Context) bool {
+	list, err := m.cfg.View.AssignmentsOf(m.cfg.Self)
+	if err != nil {
+		return false // before the latch nothing is decided
+	}
+	var mu sync.Mutex // guards what the openers find
+	caughtUp := true
+	copies := map[topic.Ref]*partition.Partition{}
+	byLeader := map[string]map[topic.Ref]*part{}
+	var reports []metaapi.CopyReport
+	slots := make(chan struct{}, openers)
+	var opening sync.WaitGroup
+	for i := range list {
+		a := &list[i]
+		if len(a.Replicas) < 2 {
+			continue
+		}
+		slots <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-slots }()
+			p, err := m.cfg.Host.Copy(ctx, a)
+			if err != nil {
+				m.cfg.Log.Debug("a copy has not its role yet", "partition", a.String(), "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if p == nil {
+				caughtUp = false
+				return
+			}
+			copies[a.Ref] = p
+			caughtUp = caughtUp && p.CaughtUp()
+			reports = append(reports, m.report(a, p)...)
+			if a.Leader != "" && a.Leader != m.cfg.Self {
+				if byLeader[a.Leader] == nil {
+					byLeader[a.Leader] = map[topic.Ref]*part{}
+				}
+				lead, _ := a.ReplicaOn(a.Leader)
+				byLeader[a.Leader][a.Ref] = &part{p: p, epoch: a.LeaderEpoch, disk: lead.DiskID}
+			}
+		})
+	}
+	opening.Wait()
+	m.mu.Lock()
+	m.copies = copies
+	m.mu.Unlock()
+	m.assign(ctx, byLeader)
+	m.record(ctx, reports)
+	return caughtUp
+}
+
+// report lists what the metastore has to record about a partition: this node's
+// own fresh copy, and, when it leads, copies that replaced lost ones and have
+// everything committed.
+func (m *Manager) report(a *topic.Assignment, p *partition.Partition) []metaapi.CopyReport {
+	own, _ := a.ReplicaOn(m.cfg.Self)
+	if own.CopyID == 0 && own.DiskID == m.cfg.DiskID {
+		return []metaapi.CopyReport{{Ref: a.Ref, Node: own.Node, WasDisk: own.DiskID, DiskID: own.DiskID, CopyID: p.CopyID()}}
+	}
+	if a.Leader != m.cfg.Self {
+		return nil
+	}
+	epoch, version, copies := p.Vouch()
+	var out []metaapi.CopyReport
+	for _, c := range copies {
+		if was, ok := a.ReplicaOn(c.Node); ok && epoch == a.LeaderEpoch && version == a.ConfigVersion {
+			out = append(out, metaapi.CopyReport{
+				Ref: a.Ref, Node: c.Node, WasDisk: was.DiskID, Was: was.CopyID, DiskID: c.Disk, CopyID: c.Copy,
+				Epoch: epoch, ConfigVersion: version,
+			})
+		}
+	}
+	return out
+}
+
+// record reports copies; what is refused or not answered is reported again by a
+// later pass.
+func (m *Manager) record(ctx context.Context, reports []metaapi.CopyReport) {
+	for part := range slices.Chunk(reports, metaapi.MaxCopyReports) {
+		if _, err := m.cfg.Elections.RecordCopies(ctx, &metaapi.RecordCopiesRequest{Copies: part}); err != nil {
+			m.cfg.Log.Debug("copies could not be recorded yet", "copies", len(part), "err", err)
+			return
+		}
+	}
+}
+
+// assign gives each fetcher the partitions that its node leads.
+func (m *Manager) assign(ctx context.Context, byLeader map[string]map[topic.Ref]*part) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, f := range m.fetchers {
+		if byLeader[node] == nil {
+			f.close()
+			delete(m.fetchers, node)
+		}
+	}
+	for node, parts := range byLeader {
+		f := m.fetchers[node]
+		if f == nil {
+			f = newFetcher(m, node)
+			m.fetchers[node] = f
+			f.start(ctx)
+		}
+		f.set(parts)
+	}
+}
+
+// stop ends all fetchers.
+func (m *Manager) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, f := range m.fetchers {
+		f.close()
+		delete(m.fetchers, node)
+	}
+}
+
+// save makes what followers know of positions durable.
+func (m *Manager) save(ctx context.Context) {
+	tick := time.NewTicker(saveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		m.mu.Lock()
+		copies := m.copies
+		m.mu.Unlock()
+		for ref, p := range copies {
+			if err := p.SaveFollowed(true); err != nil && ctx.Err() == nil {
+				m.cfg.Log.Warn("the state of a copy was not saved; it will be tried again", "partition", ref.String(), "error", err)
+			}
+		}
+	}
+}
+
+// stepDown has what this node leads of replicated partitions handed to others.
+func (m *Manager) stepDown(ctx context.Context) {
+	m.mu.Lock()
+	leads := 0
+	for _, p := range m.copies {
+		if p.Standing().Leads {
+			leads++
+		}
+	}
+	m.mu.Unlock()
+	if leads == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.StepDown)
+	defer cancel()
+	began := time.Now()
+	res, err := m.cfg.Elections.StepDown(ctx, &metaapi.StepDownRequest{NodeID: m.cfg.Self, BootNonce: m.cfg.BootNonce})
+	if err != nil {
+		m.cfg.Log.Warn("leaderships were not handed over; the others will elect", "partitions", leads, "err", err)
+		return
+	}
+	m.cfg.Log.Info("handed leaderships over", "partitions", leads-res.Left, "left", res.Left, "took", time.Since(began))
+}
