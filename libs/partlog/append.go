@@ -246,6 +246,8 @@ func (l *Log) Sync() (int64, error) {
 func (l *Log) fail(cause error) error {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	l.cuts.Add(1)
+	defer l.cuts.Add(1)
 	l.mu.Lock()
 	if l.failed == nil {
 		l.failed = cause
@@ -321,12 +323,14 @@ func (l *Log) Truncate(to int64) error {
 		return fmt.Errorf("truncate to %d, the end of a batch at %d: %w: it is %d", to, end, ErrBelowHWM, hwm)
 	}
 	l.appendMu.Lock()
+	l.cuts.Add(1)
 	err = l.seg.TruncateTo(pos)
 	if err == nil {
 		l.mu.Lock()
 		l.backTo(end, pos)
 		l.mu.Unlock()
 	}
+	l.cuts.Add(1)
 	l.appendMu.Unlock()
 	if err != nil {
 		return l.fail(fmt.Errorf("truncate to %d: %w", to, err))

@@ -35,6 +35,9 @@ func TestAClosedLogTouchesNothing(t *testing.T) {
 		"append":      func() error { _, err := l.Append(batch(t, streamOf(1), 900, 1, 10), l.LastEpoch(), 1); return err }(),
 		"sync":        func() error { _, err := l.Sync(); return err }(),
 		"begin":       l.BeginEpoch(99, end),
+		"follow":      l.BeginFollow(99),
+		"copy":        func() error { _, err := l.AppendCopied(nil, end); return err }(),
+		"export":      func() error { _, _, err := l.ExportStart(); return err }(),
 		"truncate":    l.Truncate(end),
 		"retain":      func() error { _, err := l.Retain(1<<40, 1, 1, end); return err }(),
 	} {

@@ -24,6 +24,9 @@ func (l *Log) BeginFollow(epoch topic.Epoch) error {
 	defer l.syncMu.Unlock()
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	if l.closed.Load() {
+		return fmt.Errorf("follow epoch %d: %w", epoch, ErrClosed)
+	}
 	l.mu.Lock()
 	last, began, copying, written := l.epochs.last(), l.began, l.copying, l.written
 	l.mu.Unlock()
@@ -71,6 +74,8 @@ func (l *Log) copyIn(batches []byte, hwm int64) (int64, error) {
 	copying, failed := l.copying, l.failed
 	l.mu.Unlock()
 	switch {
+	case l.closed.Load():
+		return c.next, fmt.Errorf("copy at %d: %w", c.next, ErrClosed)
 	case failed != nil:
 		return c.next, fmt.Errorf("copy at %d: %w: %w", c.next, ErrFailed, failed)
 	case !copying:

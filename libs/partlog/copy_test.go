@@ -257,39 +257,6 @@ func TestCopiedGap(t *testing.T) {
 	}
 }
 
-// A cut within a batch takes the batch, one within a gap or at its end what is
-// above the gap; a batch that holds the HWM is never cut.
-func TestCutWithinABatch(t *testing.T) {
-	for to, want := range map[int64]int64{0: 0, 1: 0, 3: 3, 4: 3, 5: 3, 6: 6, 8: 6, 10: 10, 11: 10, 12: 12} {
-		fs := newFS(t)
-		l := lead(t, fs, Options{})
-		app(t, l, batch(t, streamOf(1), 1, 3, 20), 1)
-		app(t, l, batch(t, streamOf(1), 11, 3, 20), 1)
-		syncLog(t, l)
-		if err := l.BeginEpoch(2, 10); err != nil {
-			t.Fatal(err)
-		}
-		app(t, l, batch(t, streamOf(1), 20, 2, 20), 2)
-		syncLog(t, l)
-		if to == 4 {
-			l.Committed(4)
-			if err := l.Truncate(to); !errors.Is(err, ErrBelowHWM) || l.WrittenEnd() != 12 {
-				t.Errorf("a batch that holds the HWM: %v, end %d", err, l.WrittenEnd())
-			}
-			continue
-		}
-		if err := l.Truncate(to); err != nil || l.WrittenEnd() != want || l.LEO() != want {
-			t.Errorf("truncated to %d: end %d, want %d, %v", to, l.WrittenEnd(), want, err)
-		}
-		numbers := numbersOf(l)
-		_ = l.Close()
-		l = lead(t, fs, Options{})
-		if l.LEO() != want || !reflect.DeepEqual(numbers, numbersOf(l)) {
-			t.Errorf("truncated to %d: opened again at %d with %v, was %v", to, l.LEO(), numbersOf(l), numbers)
-		}
-	}
-}
-
 // Two logs that grew apart come together by the rules of package quorum, and the one
 // that truncated knows what the other one knows.
 func TestDivergenceEndsInEqualCopies(t *testing.T) {

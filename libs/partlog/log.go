@@ -85,6 +85,9 @@ type Log struct {
 	// closed is set while all three are held: whoever holds one of them and finds
 	// it false may use the paths of the log until it lets go.
 	closed atomic.Bool
+	// cuts is odd while offsets move in the files (under appendMu), and changes with
+	// each time: a read that ran beside it may have met anything, and begins again.
+	cuts atomic.Uint64
 
 	mu         sync.Mutex // guards all below; never held across I/O
 	written    int64      // end of what was written

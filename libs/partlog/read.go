@@ -22,21 +22,37 @@ type Chunk struct {
 const minRead = 4 << 10
 
 // Read returns whole batches, from the one that contains offset on, that end at
-// or below limit (the HWM for consumers), up to maxBytes but at least one. At
+// or below limit (the HWM for consumers; anything higher for replicas, which fetch
+// up to the written end), up to maxBytes but at least one. At
 // the limit it returns an empty chunk. Lost offsets are skipped and counted;
 // when nothing is left below the limit Next is the limit. buf is used when it is
 // large enough; the chunk may alias it. Errors: ErrGone (below LogStart),
 // ErrOutOfRange (above WrittenEnd), ErrClosed, or of the file system, which say
 // nothing about the bytes and may go away.
 func (l *Log) Read(offset, limit int64, maxBytes int, buf []byte) (Chunk, error) {
-	chunk, err := l.read(offset, limit, maxBytes, buf)
-	if l.closed.Load() { // whatever was met then, a gap too, may be another's
-		return Chunk{}, fmt.Errorf("read at %d: %w", offset, ErrClosed)
+	for {
+		cuts := l.settledCuts()
+		chunk, err := l.read(offset, limit, maxBytes, buf, cuts)
+		if l.closed.Load() { // whatever was met then, a gap too, may be another's
+			return Chunk{}, fmt.Errorf("read at %d: %w", offset, ErrClosed)
+		}
+		if l.cuts.Load() == cuts {
+			return chunk, err
+		}
 	}
-	return chunk, err
 }
 
-func (l *Log) read(offset, limit int64, maxBytes int, buf []byte) (Chunk, error) {
+// settledCuts is the state of cuts; it waits for one that is under way.
+func (l *Log) settledCuts() uint64 {
+	if cuts := l.cuts.Load(); cuts%2 == 0 {
+		return cuts
+	}
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	return l.cuts.Load()
+}
+
+func (l *Log) read(offset, limit int64, maxBytes int, buf []byte, cuts uint64) (Chunk, error) {
 	l.mu.Lock()
 	start, written := l.startLocked(), l.written
 	limit = min(limit, written)
@@ -58,13 +74,15 @@ func (l *Log) read(offset, limit int64, maxBytes int, buf []byte) (Chunk, error)
 		l.mu.Unlock()
 	}
 	for {
-		r := run{l: l, place: p, offset: offset, limit: limit, max: maxBytes, buf: buf}
+		r := run{l: l, place: p, offset: offset, limit: limit, max: maxBytes, buf: buf, fileEnd: l.fileEnd(p.base)}
 		if err := r.read(); err != nil {
 			return Chunk{}, l.readError(offset, err)
 		}
 		if len(r.out) > 0 {
 			l.mu.Lock()
-			l.index.remember(r.next, seglog.Pos{Segment: uint64(p.base), Offset: r.end})
+			if l.cuts.Load() == cuts {
+				l.index.remember(r.next, seglog.Pos{Segment: uint64(p.base), Offset: r.end})
+			}
 			l.mu.Unlock()
 			return Chunk{Batches: r.out, Next: r.next, Skipped: max(r.first-offset, 0)}, nil
 		}
@@ -134,6 +152,7 @@ func (l *Log) startOfLocked(base int64) place {
 // buildIndex scans a segment that has no index.
 func (l *Log) buildIndex(base, bound int64) error {
 	var entries []indexEntry
+	cuts := l.cuts.Load()
 	w := walk{next: base, bound: bound}
 	err := l.seg.ScanSegment(uint64(base), func(f seglog.Frame) error {
 		if h, ok := w.take(f.Bytes); ok {
@@ -146,7 +165,7 @@ func (l *Log) buildIndex(base, bound int64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.index.bySegment[base]; !known {
+	if _, known := l.index.bySegment[base]; !known && cuts%2 == 0 && l.cuts.Load() == cuts {
 		l.index.put(base, entries)
 	}
 	return nil
@@ -160,6 +179,8 @@ type run struct {
 	limit  int64
 	max    int
 	buf    []byte
+
+	fileEnd int64 // of the segment, as far as it is known
 
 	straddles bool // the batch at the offset reaches above the limit
 
@@ -201,8 +222,20 @@ func (r *run) read() error {
 	}
 }
 
+// fileEnd is where the last batch of the segment at base ends; of one that takes
+// no more batches somewhere above it.
+func (l *Log) fileEnd(base int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writtenPos.Segment == uint64(base) {
+		return l.writtenPos.Offset
+	}
+	return math.MaxInt64
+}
+
 // fill reads n bytes at the place, fewer at the end of the segment.
 func (r *run) fill(n int) ([]byte, error) {
+	n = int(min(int64(n), max(r.fileEnd-r.place.pos, 0))) // a fetch may ask for much of little
 	if cap(r.buf) < n {
 		r.buf = make([]byte, n)
 	}

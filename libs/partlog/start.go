@@ -64,6 +64,9 @@ func (l *Log) ExportStart() (start int64, exported []byte, err error) {
 			}
 			snap.producers.lastMS = ms
 		}
+		if l.closed.Load() {
+			return 0, nil, fmt.Errorf("export the start of %s: %w", l.dir, ErrClosed)
+		}
 		snap.producers.sweptMS = snap.producers.lastMS
 		return start, sealStart(appendSnapshot([]byte(startMagic), snap)), nil
 	}
