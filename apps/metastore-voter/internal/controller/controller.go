@@ -332,6 +332,9 @@ func (c *Controller) registerMetrics(r prometheus.Registerer) error {
 			return 0
 		})),
 		r.Register(newPartitionGauges(c.raft.View(), func() bool { return c.term.Load() != nil })),
+		r.Register(newServerGauges(func() serverCount {
+			return countServers(c.raft.Configuration().Servers, c.raft.View().Members().ByID)
+		}, func() bool { return c.term.Load() != nil })),
 	)
 	if err != nil {
 		return fmt.Errorf("register metrics: %w", err)

@@ -61,7 +61,7 @@ func (a *applicant) check(req *metaapi.JoinRequest) error {
 	case record != nil && record.DiskID != req.DiskID && s.server != nil && s.server.RaftID == req.NodeID:
 		// The server of a first configuration does not name its disk, but its record does.
 		return problem.New(problem.IDInUse, "voter %q had another disk, and this one took part in Raft under the same server id: give it an empty directory", req.NodeID)
-	case s.former != nil && (s.former.RaftID == a.self || a.reaches(s.former.RaftID)):
+	case s.former != nil && a.reaches(s.former.RaftID):
 		return problem.New(problem.IDInUse, "a server of %q answers, and has another disk", req.NodeID)
 	}
 	if s.server == nil {

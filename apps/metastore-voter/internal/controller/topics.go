@@ -20,8 +20,7 @@ import (
 
 // CreateTopic implements metaapi.Voter.
 func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
-	t, err := c.leading()
-	if err != nil {
+	if _, err := c.leading(); err != nil {
 		return nil, err
 	}
 	if err := topic.ValidateName(req.Name); err != nil {
@@ -30,25 +29,40 @@ func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRe
 	if err := checkConfig(req.Config); err != nil {
 		return nil, err
 	}
-	res, err := c.create(ctx, t, req)
-	if problem.HasCode(err, problem.NotReady) { // a node changed its disk after the look: look once more
-		res, err = c.create(ctx, t, req)
+	res, err := c.create(ctx, req)
+	if problem.HasCode(err, problem.NotReady) { // a node changed its disk after the look, or this is another term: look once more
+		res, err = c.create(ctx, req)
 	}
 	return res, err
 }
 
-// create makes one attempt, as a life of its own.
-func (c *Controller) create(ctx context.Context, t *term, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
+// create makes one attempt, as a life of its own. What it says no to from this
+// node's own state is true when it is said: a leader that was replaced, and does
+// not know it yet, remembers names that are free by now.
+func (c *Controller) create(ctx context.Context, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
+	t, err := c.leading()
+	if err != nil {
+		return nil, err
+	}
 	incarnation, err := drawIncarnation()
 	if err != nil {
 		return nil, err
 	}
 	next := topic.Topic{Name: req.Name, Incarnation: incarnation, CreatedAtMS: c.wallMS(), Config: req.Config}
 	list, err := c.place(t, &next)
+	if problem.HasCode(err, problem.TopicExists) || problem.HasCode(err, problem.NotEnoughStorage) {
+		if err := c.sure(ctx); err != nil {
+			return nil, err
+		}
+		list, err = c.place(t, &next)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer c.placed(t, incarnation)
+	if c.term.Load() != t {
+		return nil, superseded()
+	}
 	index, res, err := c.propose(ctx, &metastate.CreateTopic{Topic: next, Assignments: list})
 	if err != nil {
 		return nil, err
@@ -78,6 +92,12 @@ func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, erro
 	}
 	t.placing[next.Incarnation] = list
 	return list, nil
+}
+
+// superseded refuses what was decided in a term that ended: the next one
+// decides from its own state.
+func superseded() *problem.Problem {
+	return problem.New(problem.NotReady, "the leadership changed meanwhile")
 }
 
 func (c *Controller) placed(t *term, id topic.Incarnation) {
