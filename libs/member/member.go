@@ -232,6 +232,7 @@ func (m *Member) watchReplica(ctx context.Context) error {
 		self := m.View().Members().ByID[m.cfg.NodeID]
 		switch {
 		case self == nil:
+		case self.BootNonce == 0: // the cluster was founded anew: this start registers again
 		case self.BootNonce == m.nonce:
 			registered = true
 		case registered:

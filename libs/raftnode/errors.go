@@ -32,6 +32,9 @@ var (
 	ErrDamagedLog = errors.New("damaged raft log")
 	// ErrDamagedState: a state file or snapshot is not what was written, or is a newer release's.
 	ErrDamagedState = errors.New("damaged metastore state")
+	// ErrDiverged: the leader's log lacks what this node has applied. Its cluster was
+	// founded without this member's part, or by servers that had lost their disks.
+	ErrDiverged = errors.New("this replica has applied what the leader's log does not have")
 	// ErrHasState: the node has a Raft configuration and cannot be bootstrapped.
 	ErrHasState = errors.New("node has raft state")
 )

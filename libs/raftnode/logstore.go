@@ -29,8 +29,9 @@ type logStore struct {
 	busy atomic.Pointer[time.Time]     // when the write that is under way began; nil: none is
 	cut  atomic.Bool                   // the newest entries were deleted, and nothing was stored since
 
-	leading func() bool  // whether Raft leads; asked by its own goroutine
-	fault   func() error // tests let writes fail with it; nil otherwise
+	leading func() bool            // whether Raft leads; asked by its own goroutine
+	applied func() (uint64, error) // what the state has; nil: no state hangs on this log
+	fault   func() error           // tests let writes fail with it; nil otherwise
 }
 
 // termBeginning is a leader's first entry.
@@ -94,6 +95,24 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		s.noteNoop(l)
 	}
 	return nil
+}
+
+// checkCut refuses to cut from the log's end what has taken effect. Raft never asks
+// for it while a majority's promises hold; when they do not, going on would leave
+// a replica that is of neither history, and shows it to nobody.
+func (s *logStore) checkCut(low, high uint64) error {
+	if s.applied == nil {
+		return nil
+	}
+	last, err := s.LastIndex()
+	if err != nil || high < last {
+		return err // what a snapshot has leaves at the other end
+	}
+	applied, err := s.applied()
+	if err == nil && low <= applied {
+		err = fmt.Errorf("%w: entry %d of it is another, %d are applied here", ErrDiverged, low, applied)
+	}
+	return err
 }
 
 // faulty is the error that a test wants a write to have.

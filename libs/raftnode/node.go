@@ -26,7 +26,8 @@ type Node struct {
 	lead    *leadership
 	room    *room
 
-	unspread atomic.Bool // a change was committed that followers may not have been told of
+	unspread atomic.Bool  // a change was committed that followers may not have been told of
+	backups  atomic.Int32 // that stream now
 
 	startMu  sync.Mutex // guards what follows: Raft starts at Open or at Admit, and never after Close
 	serverID string     // Raft server id; valid once Raft runs
@@ -75,6 +76,7 @@ func open(cfg Config, h hooks) (*Node, error) {
 		return nil, err
 	}
 	n.stores, n.logs = s, s.logs
+	s.logs.applied = s.state.applied
 	s.logs.fault, s.state.fault = h.logFault, h.stateFault
 	if n.replica, err = newReplica(cfg.NodeID, cfg.BootNonce, s.state); err != nil {
 		return nil, errors.Join(err, s.close())

@@ -111,6 +111,10 @@ func (s *logStore) harmless(err error, logs []*raft.Log) bool {
 
 // DeleteRange implements raft.LogStore.
 func (s *logStore) DeleteRange(low, high uint64) error {
+	if err := s.checkCut(low, high); err != nil {
+		s.fail(err)
+		return err
+	}
 	if err := s.BoltStore.DeleteRange(low, high); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (c *Controller) Heartbeat(_ context.Context, req *metaapi.HeartbeatRequest)
 	}
 	m := c.raft.View().Members().ByID[req.NodeID]
 	switch {
-	case m == nil:
+	case m == nil, m.BootNonce == 0: // 0: no start of it since the cluster was founded anew
 		return problem.New(problem.MemberNotFound, "%q is not registered", req.NodeID)
 	case m.DiskID != req.DiskID || m.BootNonce != req.BootNonce:
 		return problem.New(problem.IDInUse, "another process registered as %q", req.NodeID)
