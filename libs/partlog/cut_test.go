@@ -139,7 +139,7 @@ func TestIndexBuiltWhileTheLogIsCut(t *testing.T) {
 	calls := 0
 	l = open(t, hookedFS{newFS(t), func() {
 		if calls--; calls == 0 {
-			if err := l.Truncate(2); err != nil {
+			if err := l.Truncate(4); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -147,24 +147,21 @@ func TestIndexBuiltWhileTheLogIsCut(t *testing.T) {
 	if err := l.BeginEpoch(1, 0); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(12) {
+	for i := range uint64(12) { // four a segment
 		app(t, l, batch(t, streamOf(1), i+1, 1, 40<<10), 1)
 	}
 	syncLog(t, l)
-	next := l.bases[1]
-	l.index.drop(func(base int64) bool { return base == 0 })
-	// The cut comes behind the last read of the scan; the look-up for it built another index.
-	if err := l.buildIndex(0, next); err != nil || len(l.index.bySegment[0]) != 4 {
-		t.Fatalf("%v, %v", l.index.bySegment[0], err)
-	}
-	l.index.drop(func(base int64) bool { return base == 0 })
-	calls = 2
-	if err := l.buildIndex(0, next); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range l.index.bySegment[0] {
-		if e.offset >= 2 {
-			t.Errorf("an entry at %d", e.offset)
+	forget := func() { l.index.drop(func(base int64) bool { return base == 4 }) }
+	for _, cut := range []bool{false, true} {
+		forget()
+		if cut {
+			calls = 2 // behind the only read
+		}
+		if err := l.buildIndex(4, 8); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(l.index.bySegment[4]); cut && n > 0 || !cut && n != 4 || l.WrittenEnd() == 4 != cut {
+			t.Errorf("%d entries, cut %t, end %d", n, cut, l.WrittenEnd())
 		}
 	}
 }
