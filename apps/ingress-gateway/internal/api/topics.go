@@ -168,10 +168,7 @@ func readPatch(r *jsonReader, t *topic.Topic) (topic.Config, error) {
 	if cfg.Partitions > t.Partitions && later == "" {
 		later = featurePartitions
 	}
-	// What the topic has already is not asked for now.
-	kept := cfg
-	kept.ReplicationFactor = topic.DefaultReplicationFact
-	return cfg, checkConfig(kept, later)
+	return cfg, checkConfig(cfg, later)
 }
 
 // deleteTopic: DELETE /v1/topics/{topic}.

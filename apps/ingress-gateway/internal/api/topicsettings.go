@@ -100,8 +100,6 @@ func checkConfig(cfg topic.Config, later string) error {
 	}
 	switch {
 	case later != "":
-	case cfg.ReplicationFactor != topic.DefaultReplicationFact:
-		later = featureReplication
 	case cfg.MaxDeliveries != 0:
 		later = featureDeadLetters
 	default:
