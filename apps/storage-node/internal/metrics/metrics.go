@@ -27,9 +27,16 @@ type Set struct {
 	StaleDirectories prometheus.Counter // topic directories set aside on open
 }
 
-// New makes the set and registers it, together with gauges that are read when
-// they are scraped: leases in flight and free bytes of the data disk.
-func New(reg prometheus.Registerer, leases, free func() float64) (*Set, error) {
+// Gauges are read when they are scraped.
+type Gauges struct {
+	Leases     func() float64 // in flight
+	Free       func() float64 // bytes of the data disk
+	LagRecords func() float64 // of the slowest replica of any partition led here, behind its leader
+	LagSeconds func() float64 // since the replica that has been behind longest had everything
+}
+
+// New makes the set and registers it, together with the gauges.
+func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 	s := &Set{
 		CommitSeconds: histogram("narad_commit_seconds", "Time from the arrival of a batch at its leader to its commit."),
 		CommitRecords: counter("narad_commit_records_total", "Records appended and committed by partitions led here."),
@@ -54,8 +61,14 @@ func New(reg prometheus.Registerer, leases, free func() float64) (*Set, error) {
 	all := []prometheus.Collector{
 		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
 		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, leases),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, free),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, g.Leases),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, g.Free),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_replica_lag_records", Help: "Offsets by which the slowest replica is behind, of any partition led here.",
+		}, g.LagRecords),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_replica_lag_seconds", Help: "For how long the replica that is behind longest has been so, of any partition led here.",
+		}, g.LagSeconds),
 	}
 	for _, c := range all {
 		if err := reg.Register(c); err != nil {

@@ -88,7 +88,11 @@ func New(cfg Config) (*Node, error) {
 		cfg: cfg, self: cfg.ID, disk: cfg.DiskID, view: cfg.View, log: cfg.Log, fatal: make(chan error, 1),
 	}
 	var err error
-	n.metrics, err = metrics.New(cfg.Registry, n.leases, func() float64 { return float64(n.free.Load()) })
+	n.metrics, err = metrics.New(cfg.Registry, metrics.Gauges{
+		Leases: n.leases, Free: func() float64 { return float64(n.free.Load()) },
+		LagRecords: func() float64 { records, _ := n.lag(); return float64(records) },
+		LagSeconds: func() float64 { _, ms := n.lag(); return float64(ms) / 1000 },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -224,4 +228,16 @@ func (n *Node) leases() float64 {
 		return true
 	})
 	return float64(total)
+}
+
+// lag is the largest lag of a replica of the partitions led here.
+func (n *Node) lag() (records, ms int64) {
+	n.slots.Range(func(_, v any) bool {
+		if p := asSlot(v).open.Load(); p != nil {
+			r, t := p.Lag()
+			records, ms = max(records, r), max(ms, t)
+		}
+		return true
+	})
+	return records, ms
 }

@@ -3,6 +3,7 @@ package partition
 import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -19,12 +20,56 @@ func (p *Partition) Details(a *topic.Assignment) nodeapi.PartitionDetails {
 		LogStart: p.LogStart(), HighWatermark: hwm, LogEnd: max(leo, hwm),
 		Frontier: st.Frontier, SettledAhead: st.SettledAhead, InFlight: st.InFlight,
 		DroppedUnsettled: st.Dropped, Bytes: p.log.Bytes(),
-		Replicas: []nodeapi.ReplicaDetails{{ID: p.s.Node, LogEnd: max(leo, hwm), InSync: true}},
+		Replicas: p.replicas(),
 	}
 	if st.Unsettled {
 		d.OldestUnsettledMS = p.age(st.Frontier)
 	}
 	return d
+}
+
+// replicas is what the leader knows of each replica of the set.
+func (p *Partition) replicas() []nodeapi.ReplicaDetails {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil {
+		return []nodeapi.ReplicaDetails{}
+	}
+	end, now := max(p.leader.LEO(), p.leader.HWM()), p.s.Mono()
+	out := make([]nodeapi.ReplicaDetails, 0, p.setSize)
+	for i, m := range p.leader.Progress() {
+		if i >= p.setSize { // observers and copies that wait to be re-admitted
+			break
+		}
+		r := nodeapi.ReplicaDetails{ID: m.Replica.Node, LogEnd: m.End}
+		if m.Replica.Node == p.s.Node {
+			r.LogEnd, r.InSync = end, true
+		} else {
+			r.InSync = m.Counts && m.Heard && now-m.HeardMS < quorum.LeaseMS && m.End >= p.leader.HWM()
+		}
+		r.Lag = max(end-r.LogEnd, 0)
+		out = append(out, r)
+	}
+	return out
+}
+
+// Lag is how far the slowest replica is behind what this leader has written: in
+// offsets, and in ms since it had everything. Zero for a lone copy and a follower.
+func (p *Partition) Lag() (records, ms int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil || p.setSize < 2 {
+		return 0, 0
+	}
+	end, now := p.log.WrittenEnd(), p.s.Mono()
+	for i, m := range p.leader.Progress() {
+		if i >= p.setSize || m.Replica.Node == p.s.Node || m.End >= end {
+			continue
+		}
+		records = max(records, end-m.End)
+		ms = max(ms, now-max(p.level[m.Replica.Node], p.ledSince))
+	}
+	return records, ms
 }
 
 // age is how long ago the record at off was committed, in milliseconds; 0 when

@@ -39,6 +39,9 @@ func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
 	}
 	if err == nil {
 		p.leaseLocked()
+		if f.Offset >= p.log.WrittenEnd() {
+			p.level[f.From.Node] = p.s.Mono()
+		}
 		if p.s.Mono() < p.heldUntil {
 			p.tellLocked() // the wanted replica may have everything now
 		}

@@ -64,6 +64,7 @@ func (p *Partition) beginLocked(set *Set) error {
 	if err := p.log.BeginEpoch(set.Epoch, l.Start()); err != nil {
 		return err
 	}
+	p.ledSince, p.level = p.s.Mono(), map[string]int64{}
 	p.leader, p.follower, p.setSize, p.failed, p.waiting = l, nil, len(set.Replicas), nil, 0
 	p.clockBase, p.clockAt = max(p.s.Now().UnixMilli(), p.log.LastCommitMS()), p.s.Now()
 	p.changeDue = l.LeaderChange() != quorum.NotNeeded

@@ -91,6 +91,8 @@ type Partition struct {
 	lastFetch int64            // monotonic ms at which a fetch was answered last; neverFetched
 	caughtUp  bool             // it had everything below its leader's high watermark once
 	primed    primed           // positions for the leadership to come
+	ledSince  int64            // monotonic ms at which this leadership began
+	level     map[string]int64 // by node of a replica: monotonic ms at which it last had everything written here
 	heldUntil int64            // monotonic ms until which nothing is appended, for a hand-over
 	moved     chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
 	changeDue bool             // the leader-change batch is still to be appended
