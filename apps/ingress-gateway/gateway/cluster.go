@@ -35,6 +35,7 @@ type cluster struct {
 	servers func(ctx context.Context) *metaapi.QuorumResult // asks every Raft server from here
 	own     func() diagnosis.Own                            // this gateway
 	applied func(ctx context.Context, index uint64) error   // here
+	backup  func(ctx context.Context) (*api.BackupStream, error)
 }
 
 var _ api.Cluster = (*cluster)(nil)

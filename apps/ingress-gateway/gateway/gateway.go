@@ -222,7 +222,7 @@ func (g *Gateway) openClients(registry prometheus.Registerer) error {
 func (g *Gateway) cluster() *cluster {
 	m := g.member
 	return &cluster{
-		view: m.View(), leader: m.Leader(), servers: m.Quorum, own: g.own, applied: m.Raft().WaitApplied,
+		view: m.View(), leader: m.Leader(), servers: m.Quorum, own: g.own, applied: m.Raft().WaitApplied, backup: backupOf(m.Raft()),
 		records: func() (list []topic.Member, err error) {
 			err = m.Raft().Read(func(r metastate.Reader) (err error) {
 				list, err = metastate.AllMembers(r)

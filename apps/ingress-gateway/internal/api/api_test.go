@@ -76,6 +76,9 @@ func TestStatusAndForget(t *testing.T) {
 		`{"code":"member_dead","severity":"page","subject":"storage-1","since":"2026-11-29T20:04:05.123Z","detail":"silent","do":"start it"},`+
 		`{"code":"quorum_at_risk","severity":"page","subject":"metastore","since":null,"detail":"one more","do":"start one"}]}`)
 	tt.want(tt.do("POST /v1/cluster/members/gh%6fst/forget", ""), 204, "")
+	if a := tt.do("GET /v1/cluster/backup", ""); a.Status != 200 || a.body != "a backup" || a.ContentType != "application/vnd.narad.backup" || !a.NoStore {
+		t.Errorf("backup: %d %q as %q", a.Status, a.body, a.ContentType)
+	}
 }
 
 func TestMembers(t *testing.T) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
@@ -102,6 +103,16 @@ type Cluster interface {
 	Forget(ctx context.Context, id string) error
 	// Status looks at everything; it works without a leader. At most 5 s.
 	Status(ctx context.Context) (*diagnosis.Report, error)
+	// Backup opens a backup of the metadata (package backup), which has everything
+	// that was committed before the call; it ends when ctx does, and must be closed.
+	// Refusals: not_ready, overloaded.
+	Backup(ctx context.Context) (*BackupStream, error)
+}
+
+// BackupStream is a backup on its way.
+type BackupStream struct {
+	io.ReadCloser
+	Size int64 // bytes
 }
 
 // MembersView is the member table with what only the leader measures.

@@ -56,7 +56,6 @@ func createRows() []codeRow {
 		{name: "create with a bad name", line: "POST /v1/topics", body: `{"name":"a/b"}`, status: 400, code: "invalid_topic_name"},
 		{name: "create out of range", line: "POST /v1/topics", body: `{"name":"n","partitions":1025}`, status: 400, code: "invalid_request", parameter: "partitions"},
 		{name: "factor of 2", line: "POST /v1/topics", body: `{"name":"n","replication_factor":2}`, status: 400, code: "invalid_request", parameter: "replication_factor"},
-		{name: "factor of 3", line: "POST /v1/topics", body: `{"name":"n","replication_factor":3}`, status: 501, code: "not_implemented"},
 		{name: "dead letters", line: "POST /v1/topics", body: `{"name":"n","dead_letter_topic":"d"}`, status: 501, code: "not_implemented"},
 		{name: "max deliveries", line: "POST /v1/topics", body: `{"name":"n","max_deliveries":3}`, status: 501, code: "not_implemented"},
 		{name: "parent", line: "POST /v1/topics", body: `{"name":"n","parent":"p"}`, status: 501, code: "not_implemented"},
@@ -228,7 +227,8 @@ func laterRows() []codeRow {
 		{name: "forget one with partitions", line: "POST /v1/cluster/members/ghost/forget", fail: "Forget", failWith: problem.New(problem.HasAssignments, "x"), status: 409, code: "has_assignments"},
 		{name: "forget without a leader", line: "POST /v1/cluster/members/ghost/forget", fail: "Forget", failWith: problem.New(problem.NoMetastoreLeader, "x"), status: 503, code: "no_metastore_leader"},
 		{name: "forget without an answer", line: "POST /v1/cluster/members/ghost/forget", fail: "Forget", failWith: context.DeadlineExceeded, status: 504, code: "outcome_unknown"},
-		{name: "backup", line: "GET /v1/cluster/backup", status: 501, code: "not_implemented"},
+		{name: "backup of an old replica", line: "GET /v1/cluster/backup", fail: "Backup", failWith: problem.New(problem.NotReady, "x"), status: 503, code: "not_ready"},
+		{name: "one backup too many", line: "GET /v1/cluster/backup", fail: "Backup", failWith: problem.New(problem.Overloaded, "x"), status: 503, code: "overloaded"},
 		{name: "users", line: "GET /v1/users", status: 501, code: "not_implemented"},
 		{name: "a fault of ours", line: "GET /v1/topics", fail: "List", failWith: errSecret, status: 500, code: "internal"},
 	}

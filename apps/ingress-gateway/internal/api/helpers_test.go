@@ -91,6 +91,13 @@ func (t *tester) serve(line string, body []byte, length int64, dry bool, h heade
 	var resp api.Response
 	t.api.Serve(&req, &resp)
 	out := &answer{Response: resp, body: string(resp.Body)}
+	if resp.Stream != nil {
+		raw, err := io.ReadAll(resp.Stream)
+		if err != nil || int64(len(raw)) != resp.Length {
+			t.Errorf("%s: a stream of %d bytes, %d announced: %v", line, len(raw), resp.Length, err)
+		}
+		out.body = string(raw)
+	}
 	out.RequestID = strings.Clone(resp.RequestID)
 	resp.Finish(true)
 	theSpec(t).check(t, method, path, out)

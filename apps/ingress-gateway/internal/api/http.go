@@ -52,7 +52,11 @@ type Response struct {
 	Status      int
 	ContentType string // "": no body
 	Body        []byte // valid until Finish
-	RequestID   string
+	// Stream is the body in place of Body, Length bytes of it. Finish closes it; the
+	// adapter may as well. An error of it ends the connection.
+	Stream    io.ReadCloser
+	Length    int64
+	RequestID string
 
 	NoStore     bool   // Cache-Control: no-store
 	Location    string // "": none, as for the next ones
@@ -75,6 +79,10 @@ type Response struct {
 // network in full. It must be called once for each Serve, also after a dry run.
 // Neither Body nor the Request's slices may be used afterwards.
 func (r *Response) Finish(sent bool) {
+	if r.Stream != nil {
+		_ = r.Stream.Close() // only read from
+		r.Stream = nil
+	}
 	if c := r.call; c != nil {
 		r.call = nil
 		c.finish(sent)

@@ -35,7 +35,6 @@ const (
 	featureMoves       = "moves"
 	featureDecom       = "decommission"
 	featureReset       = "partition_reset"
-	featureBackup      = "backup"
 	featureUsers       = "users"
 )
 
@@ -82,6 +81,7 @@ func clusterRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/cluster/quorum", handle: (*call).quorum},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/forget", Mutating: true, handle: (*call).forgetMember},
 		{Method: "GET", Pattern: "/v1/cluster/status", handle: (*call).status},
+		{Method: "GET", Pattern: "/v1/cluster/backup", NoStore: true, handle: (*call).backup},
 		{Method: "GET", Pattern: "/v1/info", AnySite: true, handle: (*call).info},
 		{Method: "GET", Pattern: "/v1/openapi.yaml", handle: (*call).openapi},
 	}
@@ -100,7 +100,6 @@ func laterRoutes() []Route {
 		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, Feature: featureMoves},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
 		{Method: "DELETE", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
-		{Method: "GET", Pattern: "/v1/cluster/backup", Feature: featureBackup},
 		{Method: "GET", Pattern: "/v1/users", Feature: featureUsers},
 		{Method: "POST", Pattern: "/v1/users", Mutating: true, Body: true, Feature: featureUsers},
 	}

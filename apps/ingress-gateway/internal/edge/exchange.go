@@ -57,6 +57,12 @@ func (x *exchange) write(ctx *fasthttp.RequestCtx) {
 	ctx.Response.SetStatusCode(r.Status)
 	if r.ContentType != "" {
 		h.SetContentType(r.ContentType)
+	}
+	switch {
+	case r.Stream != nil:
+		ctx.Response.SetBodyStream(r.Stream, int(r.Length))
+		_ = ctx.SetWriteDeadline(time.Now().Add(api.BackupBudget + writeTimeout)) // the stream ends itself before
+	case r.ContentType != "":
 		ctx.Response.SetBodyRaw(r.Body) // not copied: it lives until Finish
 	}
 	h.Set("Narad-Request-Id", r.RequestID)

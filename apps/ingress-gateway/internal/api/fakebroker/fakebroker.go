@@ -7,6 +7,7 @@ package fakebroker
 import (
 	"context"
 	"fmt"
+	"io"
 	"sort"
 	"strings"
 	"sync"
@@ -419,6 +420,16 @@ func (b *Broker) Status(context.Context) (*diagnosis.Report, error) {
 		{Code: diagnosis.MemberDead, Severity: diagnosis.Page, Subject: "storage-1", Since: at, Detail: "silent", Do: "start it"},
 		{Code: diagnosis.QuorumAtRisk, Severity: diagnosis.Page, Subject: "metastore", Detail: "one more", Do: "start one"},
 	}}, b.fail["Status"]
+}
+
+// Backup implements api.Cluster: some bytes.
+func (b *Broker) Backup(context.Context) (*api.BackupStream, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.fail["Backup"]; err != nil {
+		return nil, err
+	}
+	return &api.BackupStream{ReadCloser: io.NopCloser(strings.NewReader("a backup")), Size: 8}, nil
 }
 
 // Quorum implements api.Cluster.
