@@ -21,7 +21,8 @@ import (
 // Options says how large a cluster is.
 type Options struct {
 	Voters, StorageNodes, Gateways int
-	Args                           []string // further arguments of `narad dev`
+	Args                           []string  // further arguments of `narad dev`
+	Programs                       *Programs // nil: the built ones
 }
 
 // Node is one line of endpoints.json.
@@ -100,7 +101,13 @@ func (c *Cluster) launch(o Options) {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
-	c.cmd = exec.Command(Binary(c.t, "narad"), args...)
+	narad := ""
+	if o.Programs != nil {
+		narad = filepath.Join(o.Programs.dir, "narad")
+	} else {
+		narad = Binary(c.t, "narad")
+	}
+	c.cmd = exec.Command(narad, args...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {

@@ -38,6 +38,14 @@ type program struct {
 // runNode starts a program as a further member of a cluster and waits until it is ready.
 func runNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) *program {
 	t.Helper()
+	p := newNode(t, c, name, id, args...)
+	p.start()
+	return p
+}
+
+// newNode prepares a program of this release without starting it.
+func newNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) *program {
+	t.Helper()
 	var join []string
 	for _, v := range c.IDs(harness.Voter) {
 		join = append(join, *c.Node(v).RPC)
@@ -52,8 +60,10 @@ func runNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) 
 		args = append(args, "--http-addr", p.http)
 	}
 	p.path, p.args = harness.Binary(t, name), args
-	p.start()
 	t.Cleanup(func() {
+		if p.cmd == nil {
+			return
+		}
 		select {
 		case <-p.ended:
 		default:
@@ -66,6 +76,15 @@ func runNode(t *testing.T, c *harness.Cluster, name, id string, args ...string) 
 
 // start runs the program, again after it has ended, and waits until it is ready.
 func (p *program) start() {
+	p.t.Helper()
+	p.launch()
+	if err := harness.Until(p.t.Context(), 30*time.Second, func() bool { return p.status("/readyz") == http.StatusOK }); err != nil {
+		p.t.Fatalf("%s is not ready after 30 s: %s", p.path, p.tail())
+	}
+}
+
+// launch runs the program and waits for nothing.
+func (p *program) launch() {
 	p.t.Helper()
 	p.ended = make(chan error, 1)
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -80,9 +99,6 @@ func (p *program) start() {
 	}
 	cmd, ended := p.cmd, p.ended
 	go func() { ended <- cmd.Wait() }()
-	if err := harness.Until(p.t.Context(), 30*time.Second, func() bool { return p.status("/readyz") == http.StatusOK }); err != nil {
-		p.t.Fatalf("%s is not ready after 30 s: %s", p.path, p.tail())
-	}
 }
 
 // status asks the operator port; 0: it does not answer.
