@@ -134,6 +134,9 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 		return nil, err
 	}
 	gatewayapi.Serve(g.member.Server(), g.router)
+	gatewayapi.ServeBacklog(g.member.Server(), backlog{each: g.producer.Undispatched, read: func() bool {
+		return g.dispatch == nil || g.dispatch.Recovered()
+	}})
 	return g, nil
 }
 
@@ -155,7 +158,7 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 	view := g.member.View()
 	nodes := newPeers(view, g.member.Client())
 	dir := filepath.Join(g.cfg.Member.DataDir, walDir)
-	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics, Parked: func() (int64, int64) {
+	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics, Suspects: g.member.Suspects(), Parked: func() (int64, int64) {
 		if g.dispatch == nil {
 			return 0, 0
 		}
