@@ -20,10 +20,22 @@
 // message bodies, and does not know who leads. An idle log has no goroutine, no
 // timer and, after ReleaseFiles, no open file.
 //
+// # Replicas
+//
+// A leader appends (BeginEpoch, Append), a follower copies byte for byte what the
+// leader's Read gave (BeginFollow, AppendCopied); each begins by ending the other
+// mode. A follower whose history left the leader's is truncated; one that lies
+// below the leader's log start is replaced by it (ExportStart, Replace); one with
+// damage below the HWM gets it again (Gaps, Repair). TestCopyIsTheSame and
+// TestReplacedCopyKnowsTheSameNumbers explain it.
+//
 // # Directory
 //
 //	<20 digits>.log   segments (package seglog), named by their first offset
 //	state.0, state.1  the two state slots
+//	fence             the leader epoch promised, see Fence
+//	replace           a state slot: the log is to begin anew with that state; gone
+//	                  when that is done
 //	damaged/          copies of damaged bytes (package seglog)
 //
 // Segment frames are batches exactly as package record describes them. The meta
@@ -62,4 +74,11 @@
 //	epoch history: u32 count, per epoch: u32 epoch, i64 its first offset
 //
 // TestTwoSlots and TestStateGolden explain it.
+//
+// # Exported start
+//
+//	8 "NARADPX1", a snapshot of producers and an epoch history as in a state slot
+//	(the offset of the snapshot is the log start), u32 CRC-32C of everything before it
+//
+// TestStartGolden and TestFenceGolden hold the bytes.
 package partlog

@@ -1,6 +1,9 @@
 package partlog
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -40,6 +43,21 @@ func (e epochs) truncate(to int64) epochs {
 		e = e[:len(e)-1]
 	}
 	return e
+}
+
+// merge adds what batches in a gap tell: epochs that were not known, and earlier
+// starts of those that were.
+func (e epochs) merge(found epochs) epochs {
+	out := append(epochs(nil), e...)
+	for _, f := range found {
+		i, known := slices.BinarySearchFunc(out, f, func(a, b EpochStart) int { return cmp.Compare(a.Epoch, b.Epoch) })
+		if known {
+			out[i].Start = min(out[i].Start, f.Start)
+		} else {
+			out = slices.Insert(out, i, f)
+		}
+	}
+	return out
 }
 
 // trim drops the epochs that end below the log start. The one of the last batch
