@@ -35,16 +35,22 @@ func crashDuration(t *testing.T) time.Duration {
 }
 
 func TestGatewaysAndVotersKilledWithoutADuplicate(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Gateway})
+	crashProof(t, []string{harness.Voter, harness.Gateway}, 1)
 }
 
 func TestEverythingKilledWithoutALoss(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway})
+	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway}, 1)
+}
+
+// With three copies a partition whose leader is killed is elected anew, while the
+// killed node comes back, cuts its uncommitted tail and follows.
+func TestReplicasKilledWithoutALoss(t *testing.T) {
+	crashProof(t, []string{harness.Storage}, 3)
 }
 
 // crashProof kills nodes of the given roles, each in turn and in random order,
 // under a steady load, and then lets the ledger judge.
-func crashProof(t *testing.T, roles []string) {
+func crashProof(t *testing.T, roles []string, factor int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -58,7 +64,7 @@ func crashProof(t *testing.T, roles []string) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), crashDuration(t)+4*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 6, VisibilityTimeoutMS: 60_000}); err != nil {
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 6, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000}); err != nil {
 		t.Fatal(err)
 	}
 
