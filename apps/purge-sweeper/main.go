@@ -14,8 +14,11 @@ import (
 	"github.com/narad-mq/narad/libs/tlsconf"
 )
 
-func main() {
-	proc.MainTask(proc.Task{
+func main() { proc.MainTask(task()) }
+
+// task is this program's flags and work.
+func task() proc.Task {
+	return proc.Task{
 		Name:  "purge-sweeper",
 		Usage: "find what nodes keep of deleted topics, and have them reclaim it",
 		Flags: []cli.Flag{
@@ -25,7 +28,7 @@ func main() {
 			&cli.BoolFlag{Name: "yes", EnvVars: proc.EnvVar("yes"), Usage: "let a pass take more than 100 directories of a node when they are more than a tenth of what it has"},
 		},
 		Run: run,
-	})
+	}
 }
 
 func run(ctx context.Context, c *cli.Context, out io.Writer, log *slog.Logger) error {

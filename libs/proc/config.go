@@ -54,8 +54,8 @@ func stringFlag(name, value, usage string) cli.Flag {
 	return &cli.StringFlag{Name: name, Value: value, Usage: usage, EnvVars: EnvVar(name)}
 }
 
-// taskFlags declares the settings of whatever speaks node RPC.
-func taskFlags() []cli.Flag {
+// TaskFlags declares the settings of whatever speaks node RPC.
+func TaskFlags() []cli.Flag {
 	return []cli.Flag{
 		stringFlag("config", "", "YAML `file` with the same names as the flags"),
 		&cli.StringSliceFlag{Name: "join", Usage: "RPC `addresses` of voters, separated by commas", EnvVars: EnvVar("join")},
@@ -73,7 +73,7 @@ func taskFlags() []cli.Flag {
 
 // CommonFlags declares the settings of Common.
 func CommonFlags() []cli.Flag {
-	return append(taskFlags(),
+	return append(TaskFlags(),
 		stringFlag("node-id", "", "this node's `id` in the cluster (default: the host name)"),
 		stringFlag("data-dir", "", "`directory` of everything that this node keeps"),
 		stringFlag("rpc-addr", ":7944", "listen `address` of the node RPC plane"),

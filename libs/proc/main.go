@@ -76,7 +76,7 @@ func run(p Program, args []string, stderr io.Writer) int {
 // runTask is MainTask without the exit.
 func runTask(t Task, args []string, stdout, stderr io.Writer) int {
 	app := &cli.App{
-		Name: t.Name, Usage: t.Usage, Flags: append(taskFlags(), t.Flags...), Writer: stdout, ErrWriter: stderr,
+		Name: t.Name, Usage: t.Usage, Flags: append(TaskFlags(), t.Flags...), Writer: stdout, ErrWriter: stderr,
 		Action: func(c *cli.Context) error { return taskAction(t, c, stdout, stderr) },
 	}
 	return execute(app, args, stderr)
