@@ -313,12 +313,12 @@ func TestLogsHoldNothingOfUsers(t *testing.T) {
 // cannot be is refused with its name and status 2.
 func TestProgramsExplainThemselves(t *testing.T) {
 	t.Parallel()
-	member := strings.Fields("config node-id data-dir rpc-addr raft-addr gossip-addr ops-addr advertise join nats-url zone insecure tls-cert tls-key tls-ca cluster-secret-file log-level log-format help version")
+	member := strings.Fields("config node-id data-dir rpc-addr raft-addr gossip-addr ops-addr advertise join nats-url nats-creds-file nats-tls-ca zone insecure tls-cert tls-key tls-ca cluster-secret-file log-level log-format help version")
 	for name, flags := range map[string][]string{
 		harness.Voter:   append(strings.Fields("initial-members single"), member...),
 		harness.Storage: append(strings.Fields("topic-metrics"), member...),
 		harness.Gateway: append(strings.Fields("http-addr auth http-tls-cert http-tls-key drain-delay no-wal max-message-bytes max-connections max-waiting idle-timeout max-body-memory disk-watermark"), member...),
-		"purge-sweeper": strings.Fields("config join nats-url insecure tls-cert tls-key tls-ca log-level log-format dry-run json timeout yes help version"),
+		"purge-sweeper": strings.Fields("config join nats-url nats-creds-file nats-tls-ca insecure tls-cert tls-key tls-ca log-level log-format dry-run json timeout yes help version"),
 	} {
 		out, status := finish(t, name, "--help")
 		for _, flag := range flags {

@@ -98,21 +98,21 @@ func (b *Bus) connect(ctx context.Context, cluster string) (*session, error) {
 			return nil, fmt.Errorf("subscribe to %s: %w", k, err)
 		}
 	}
+	// Connected means that nothing which is said from now on is missed.
+	if err := conn.FlushTimeout(confirmTimeout); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
 	return s, nil
 }
 
 // subscribe without a queue group: every listener hears everything.
 func (s *session) subscribe(k kind) error {
 	dropped := 0 // by the library, as far as it was counted
-	subject := k.subject(s.cluster)
-	sub, err := s.conn.Subscribe(subject, func(m *nats.Msg) {
+	sub, err := s.conn.Subscribe(k.subject(s.cluster), func(m *nats.Msg) {
 		if n, err := m.Sub.Dropped(); err == nil && n > dropped {
 			s.bus.metrics.count(k, outcomeIgnored, n-dropped)
 			dropped = n
-		}
-		if m.Subject != subject { // a server may map subjects
-			s.bus.metrics.count(k, outcomeIgnored, 1)
-			return
 		}
 		s.bus.take(k, m.Data)
 	})

@@ -10,8 +10,8 @@
 //	{"v":1,"id":"<16 hex>","from":"gateway-1","sent_at":"2026-11-29T20:04:05.123Z","topic":"orders","incarnation":"3f9a17c4e2b08d51"}
 //	{"v":1,"id":"<16 hex>","from":"voter-2","sent_at":"2026-11-29T20:04:05.123Z","member":"storage-3","draining":true}
 //
-// A reader ignores fields that it does not know, and drops and counts what has
-// another v, another subject, more bytes, or is not such a document.
+// A reader subscribes to its own cluster's subjects, ignores fields that it does not
+// know, and drops and counts what has another v, more bytes, or is not such a document.
 //
 // Invariants. Nobody who publishes ever waits: a full queue drops and counts. A
 // server that is away, at the start too, is tried for ever and ends no program; what
