@@ -77,7 +77,11 @@ func (j *joiner) walk(ctx context.Context) error {
 			j.remembered = j.remembered.Remember(addr)
 			return j.admitted(addr, res)
 		}
-		if hint := metaapi.HintOf(err); w.Hint(hint) {
+		switch hint := metaapi.HintOf(err); {
+		case hint == j.m.addr: // it is no leader, it asks
+		case hint != "" && !metaapi.ValidHint(hint):
+			j.note("a peer named a leader address that nobody can dial; it is not followed", "peer", addr)
+		case w.Hint(hint):
 			j.remembered = j.remembered.Remember(hint)
 		}
 		j.refused(addr, err)

@@ -52,3 +52,10 @@ func invalidJSON(err error) *problem.Problem {
 func invalidField(field, reason string) *problem.Problem {
 	return problem.New(problem.InvalidRequest, "field %s %s", field, reason).With("parameter", field)
 }
+
+// malformedError is a refusal of a body that is no request, and not of what one
+// asks for: no process of this cluster sends it.
+type malformedError struct{ *problem.Problem }
+
+// Unwrap gives the refusal.
+func (e *malformedError) Unwrap() error { return e.Problem }

@@ -46,7 +46,7 @@ type Server struct {
 	limits    [classes]bounds
 	use       [classes]usage
 	bufs      buffers
-	complains atomic.Int64 // Unix seconds of the last logged wrong cluster or node
+	complains [complaints]atomic.Int64 // Unix seconds of the last logged call of each kind
 }
 
 type operation struct {
@@ -95,7 +95,7 @@ func HandleJSON[Req, Res any](s *Server, m Method, h func(context.Context, *Req)
 		}
 		req := new(Req)
 		if err := decodeJSON(r.Body, req); err != nil {
-			return nil, invalidJSON(err)
+			return nil, &malformedError{invalidJSON(err)}
 		}
 		res, err := h(ctx, req)
 		if err != nil {
@@ -185,28 +185,37 @@ func (s *Server) admit(r *http.Request) (*operation, *problem.Problem) {
 	}
 	theirs, ours := r.Header.Get(headerCluster), s.cfg.ClusterID()
 	if theirs != "" && ours != "" && theirs != ours {
-		s.complain("refused a call from another cluster", r, slog.String("their_cluster", theirs))
+		s.complain(complaintCluster, "refused a call from another cluster", r, slog.String("their_cluster", theirs))
 		return nil, problem.New(problem.WrongCluster, "this node belongs to another cluster")
 	}
 	if to := r.Header.Get(headerTo); to != "" && to != s.cfg.NodeID {
-		s.complain("refused a call that was meant for another node", r, slog.String("meant_for", to))
+		s.complain(complaintNode, "refused a call that was meant for another node", r, slog.String("meant_for", to))
 		return nil, problem.New(problem.WrongNode, "this node has another id")
 	}
 	if r.ContentLength < 0 {
 		return nil, problem.New(problem.InvalidRequest, "a Content-Length is needed")
 	}
 	if r.ContentLength > int64(op.MaxRequest) {
+		s.complain(complaintBody, "refused a call with too large a body", r, slog.String("operation", op.Name))
 		return nil, problem.New(problem.BodyTooLarge, "the body may have %d bytes", op.MaxRequest)
 	}
 	return op, nil
 }
 
-// complainEvery bounds the log lines that a misconfigured peer can cause.
+// Kinds of calls that are logged; one does not hide another.
+const (
+	complaintCluster = iota
+	complaintNode
+	complaintBody
+	complaints // how many there are
+)
+
+// complainEvery bounds the log lines that a misconfigured peer can cause, by kind.
 const complainEvery = 60 // seconds
 
-func (s *Server) complain(what string, r *http.Request, attr slog.Attr) {
-	now, last := time.Now().Unix(), s.complains.Load()
-	if now-last >= complainEvery && s.complains.CompareAndSwap(last, now) {
+func (s *Server) complain(kind int, what string, r *http.Request, attr slog.Attr) {
+	now, last := time.Now().Unix(), s.complains[kind].Load()
+	if now-last >= complainEvery && s.complains[kind].CompareAndSwap(last, now) {
 		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, what,
 			slog.String("from", r.Header.Get(headerFrom)), slog.String("address", r.RemoteAddr), attr)
 	}
@@ -216,6 +225,9 @@ func (s *Server) complain(what string, r *http.Request, attr slog.Attr) {
 func (s *Server) problemOf(r *http.Request, op *operation, err error) *problem.Problem {
 	var p *problem.Problem
 	if errors.As(err, &p) {
+		if malformed := (*malformedError)(nil); errors.As(err, &malformed) {
+			s.complain(complaintBody, "refused a malformed call", r, slog.String("operation", op.Name))
+		}
 		return p
 	}
 	if r.Context().Err() != nil { // nobody waits for the answer

@@ -1,6 +1,7 @@
 package voter
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -50,16 +51,18 @@ func fastController() Timing {
 // machine is one node of a test cluster: a directory and fixed addresses.
 type machine struct {
 	registry *prometheus.Registry // of the running process
-	t        *testing.T
+	journal  *bytes.Buffer        // with its log, which may be read once it has ended; nil: none
+	t        testing.TB
 	cfg      member.Config
+	timing   Timing         // of a voter's controller
 	voter    *Voter         // of a voter that runs
 	member   *member.Member // of any that runs
 	cancel   context.CancelFunc
 	done     chan error
 }
 
-func newMachine(t *testing.T, id string, role topic.MemberRole) *machine {
-	m := &machine{t: t, cfg: member.Config{
+func newMachine(t testing.TB, id string, role topic.MemberRole) *machine {
+	m := &machine{t: t, timing: fastController(), cfg: member.Config{
 		NodeID: id, Role: role, DataDir: filepath.Join(t.TempDir(), id), RPCBind: testkit.FreeAddr(t), RaftBind: testkit.FreeAddr(t),
 		Advertise: "127.0.0.1", Release: "test", Timing: fastMember(), Raft: fastRaft(),
 	}}
@@ -68,6 +71,9 @@ func newMachine(t *testing.T, id string, role topic.MemberRole) *machine {
 }
 
 func (m *machine) log() *slog.Logger {
+	if m.journal != nil { // the handler writes line by line under a lock
+		return slog.New(slog.NewTextHandler(m.journal, nil))
+	}
 	if os.Getenv("VOTER_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -86,7 +92,7 @@ func (m *machine) tryStart() error {
 	var run func(context.Context) error
 	m.registry = prometheus.NewRegistry()
 	if m.cfg.Role == topic.RoleVoter {
-		v, err := New(Config{Member: m.cfg, Controller: fastController()}, Deps{Log: m.log(), Registry: m.registry})
+		v, err := New(Config{Member: m.cfg, Controller: m.timing}, Deps{Log: m.log(), Registry: m.registry})
 		if err != nil {
 			return err
 		}
@@ -140,7 +146,7 @@ func (m *machine) ready() bool { return m.member != nil && len(m.member.Ready())
 type cluster []*machine
 
 // newVoters makes voters that form a cluster together.
-func newVoters(t *testing.T, n int) cluster {
+func newVoters(t testing.TB, n int) cluster {
 	var c cluster
 	var servers []raftnode.Server
 	var join []string
@@ -157,7 +163,7 @@ func newVoters(t *testing.T, n int) cluster {
 }
 
 // joiner makes a machine that knows the RPC addresses of c.
-func (c cluster) joiner(t *testing.T, id string, role topic.MemberRole) *machine {
+func (c cluster) joiner(t testing.TB, id string, role topic.MemberRole) *machine {
 	m := newMachine(t, id, role)
 	for _, v := range c {
 		m.cfg.Join = append(m.cfg.Join, v.cfg.RPCBind)
@@ -171,7 +177,7 @@ func (c cluster) start() {
 	}
 }
 
-func (c cluster) waitReady(t *testing.T) {
+func (c cluster) waitReady(t testing.TB) {
 	t.Helper()
 	for _, m := range c {
 		if m.member == nil {
@@ -182,7 +188,7 @@ func (c cluster) waitReady(t *testing.T) {
 }
 
 // leader waits until one of the machines leads a term.
-func (c cluster) leader(t *testing.T) *machine {
+func (c cluster) leader(t testing.TB) *machine {
 	t.Helper()
 	var found *machine
 	testkit.Poll(t, patience, "somebody leads", func() bool {

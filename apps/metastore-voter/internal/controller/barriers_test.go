@@ -61,8 +61,8 @@ func TestRefusedJoinerIsLoggedOnceAMinute(t *testing.T) {
 	for i := range 3 * maxRefused {
 		l.due(string(rune('a'+i)), 0)
 	}
-	if len(l) > maxRefused {
-		t.Errorf("it remembers %d joiners", len(l))
+	if len(l.at) > maxRefused {
+		t.Errorf("it remembers %d joiners", len(l.at))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -17,25 +18,33 @@ func (c *Controller) Register(ctx context.Context, req *metaapi.RegisterRequest)
 	if err != nil {
 		return nil, err
 	}
-	if !metaapi.ValidHint(req.RPCAddr) {
-		return nil, invalid("rpc_addr", "must be host:port")
+	index, err := c.register(ctx, req)
+	if err != nil {
+		return nil, c.complain("registration", req.NodeID, req.Role, req.RaftAddr, err)
 	}
-	if !metaapi.ValidHint(req.RaftAddr) {
-		return nil, invalid("raft_addr", "must be host:port")
-	}
-	if req.GossipAddr != "" && !metaapi.ValidHint(req.GossipAddr) {
-		return nil, invalid("gossip_addr", "must be host:port")
+	c.hear(t, metastate.Heartbeat{ID: req.NodeID, BootNonce: req.BootNonce}, false)
+	return &metaapi.ChangeResult{Index: index}, nil
+}
+
+func (c *Controller) register(ctx context.Context, req *metaapi.RegisterRequest) (uint64, error) {
+	switch {
+	case !proc.ValidNodeID(req.NodeID):
+		return 0, invalid("node_id", "is no node id")
+	case !knownRole(req.Role):
+		return 0, invalid("role", "is unknown")
+	case !metaapi.ValidHint(req.RPCAddr):
+		return 0, invalid("rpc_addr", "must be host:port")
+	case !metaapi.ValidHint(req.RaftAddr):
+		return 0, invalid("raft_addr", "must be host:port")
+	case req.GossipAddr != "" && !metaapi.ValidHint(req.GossipAddr):
+		return 0, invalid("gossip_addr", "must be host:port")
 	}
 	index, _, err := c.propose(ctx, &metastate.RegisterMember{NowMS: c.wallMS(), Member: topic.Member{
 		ID: req.NodeID, Role: req.Role, DiskID: req.DiskID, BootNonce: req.BootNonce,
 		RPCAddr: req.RPCAddr, RaftAddr: req.RaftAddr, GossipAddr: req.GossipAddr, Zone: req.Zone,
 		Release: req.Release, NewestEntryType: req.NewestEntryType,
 	}})
-	if err != nil {
-		return nil, err
-	}
-	c.hear(t, metastate.Heartbeat{ID: req.NodeID, BootNonce: req.BootNonce}, false)
-	return &metaapi.ChangeResult{Index: index}, nil
+	return index, err
 }
 
 // Heartbeat implements metaapi.Voter. It answers before the stamp is in an
@@ -50,7 +59,7 @@ func (c *Controller) Heartbeat(_ context.Context, req *metaapi.HeartbeatRequest)
 	case m == nil, m.BootNonce == 0: // 0: no start of it since the cluster was founded anew
 		return problem.New(problem.MemberNotFound, "%q is not registered", req.NodeID)
 	case m.DiskID != req.DiskID || m.BootNonce != req.BootNonce:
-		return problem.New(problem.IDInUse, "another process registered as %q", req.NodeID)
+		return c.complain("heartbeat", req.NodeID, m.Role, m.RaftAddr, problem.New(problem.IDInUse, "another process registered as %q", req.NodeID))
 	}
 	c.hear(t, metastate.Heartbeat{
 		ID: req.NodeID, BootNonce: req.BootNonce, WALBacklog: req.WALBacklog, DiskUsedPercent: req.DiskUsedPercent,

@@ -86,7 +86,7 @@ type Controller struct {
 	refused atomic.Bool          // the breaker's last verdict
 
 	barriers  barriers
-	joinLog   refusalLog
+	refusals  refusalLog
 	elections *election.Runner
 
 	admission sync.RWMutex // guards what a proposal of a newer entry type and a join look at: a join holds it whole, so it must not propose such a type itself

@@ -2,11 +2,10 @@ package controller
 
 import (
 	"context"
-	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
-	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
@@ -20,6 +19,9 @@ const (
 	statusVoter    = "voter"
 )
 
+// joining is what a refused joiner is called in the log.
+const joining = "joining node"
+
 // Join implements metaapi.Voter. A node that is in the configuration already is
 // changed in nothing but its address; a storage node or gateway never gets a vote.
 func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaapi.JoinResult, error) {
@@ -27,8 +29,8 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 	if err != nil {
 		return nil, err
 	}
-	if err := checkJoin(req); err != nil {
-		return nil, err
+	if err := c.checkJoin(req); err != nil {
+		return nil, c.complain(joining, req.NodeID, req.Role, req.RaftAddr, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timing.Propose)
 	defer cancel()
@@ -41,8 +43,7 @@ func (c *Controller) Join(ctx context.Context, req *metaapi.JoinRequest) (*metaa
 		a, err = c.unseat(ctx, req, a)
 	}
 	if err != nil {
-		c.refuseJoin(req, err)
-		return nil, err
+		return nil, c.complain(joining, req.NodeID, req.Role, req.RaftAddr, err)
 	}
 	return c.admit(ctx, t, req, a)
 }
@@ -81,36 +82,6 @@ func (c *Controller) admit(ctx context.Context, t *term, req *metaapi.JoinReques
 	return c.joined(id, statusPromoted, "", err)
 }
 
-const (
-	// refusedAgainAfter is how long a joiner's refusals stay silent after one was
-	// logged: it asks every 2 s for as long as it runs.
-	refusedAgainAfter = lifecycle.OlderReleaseLogEvery
-	// maxRefused bounds the joiners that are remembered for it.
-	maxRefused = 256
-)
-
-// refusalLog remembers when a joiner's refusal was logged last. It is used under
-// Controller.members.
-type refusalLog map[string]time.Duration
-
-// due tells whether to log now, and notes it.
-func (l *refusalLog) due(node string, now time.Duration) bool {
-	if at, ok := (*l)[node]; ok && now-at < refusedAgainAfter {
-		return false
-	}
-	if *l == nil || len(*l) >= maxRefused {
-		*l = refusalLog{}
-	}
-	(*l)[node] = now
-	return true
-}
-
-func (c *Controller) refuseJoin(req *metaapi.JoinRequest, err error) {
-	if c.joinLog.due(req.NodeID, c.mono()) {
-		c.log.Error("refused a joining node", "node", req.NodeID, "role", string(req.Role), "addr", req.RaftAddr, "err", err)
-	}
-}
-
 func (c *Controller) joined(raftID, status, reason string, err error) (*metaapi.JoinResult, error) {
 	if err != nil {
 		return nil, c.refusal(err)
@@ -127,15 +98,17 @@ func find(conf raftnode.Configuration, id string) *raftnode.Server {
 	return nil
 }
 
-func checkJoin(req *metaapi.JoinRequest) error {
+func (c *Controller) checkJoin(req *metaapi.JoinRequest) error {
 	switch {
+	case req.ClusterID != "" && req.ClusterID != c.raft.View().ClusterID():
+		return problem.New(problem.WrongCluster, "node %q belongs to another cluster", req.NodeID)
 	case !proc.ValidNodeID(req.NodeID):
 		return invalid("node_id", "is no node id")
 	case req.RaftID != "" && req.RaftID != req.NodeID && req.RaftID != raftnode.ServerID(req.NodeID, req.DiskID):
 		return invalid("raft_id", "must be of the node and its disk")
 	case req.DiskID == 0:
 		return invalid("disk_id", "must not be zero")
-	case req.Role != topic.RoleVoter && req.Role != topic.RoleStorage && req.Role != topic.RoleGateway:
+	case !knownRole(req.Role):
 		return invalid("role", "is unknown")
 	case !metaapi.ValidHint(req.RaftAddr):
 		return invalid("raft_addr", "must be host:port")
