@@ -77,7 +77,8 @@ type FenceAnswer struct {
 // the log now, after Promise. Errors: ErrNotStored, before the promise is
 // durable (it must survive a power cut, or the copy could count for the old
 // leader again); ErrStaleEpoch when a newer one was promised meanwhile;
-// ErrNotReplica.
+// ErrNotReplica; ErrNoEpoch: understating the log could elect one that lacks
+// what is committed.
 //
 // Safe because: whatever this copy let an older leader count was synced before
 // it was reported, hence below leo; and the last epoch is that of the synced
@@ -91,7 +92,9 @@ func (f *Fence) Answer(epoch topic.Epoch, history []EpochStart, leo int64, gener
 	case epoch > f.stored:
 		return FenceAnswer{}, fmt.Errorf("answer fence %d: %w: %d is", epoch, ErrNotStored, f.stored)
 	}
-	return FenceAnswer{
-		Replica: f.self, Epoch: epoch, LastEpoch: EpochAt(history, leo), LEO: leo, Generation: generation,
-	}, nil
+	last := EpochAt(history, leo)
+	if last == 0 && leo > 0 {
+		return FenceAnswer{}, fmt.Errorf("answer fence %d: %w: log ends at %d", epoch, ErrNoEpoch, leo)
+	}
+	return FenceAnswer{Replica: f.self, Epoch: epoch, LastEpoch: last, LEO: leo, Generation: generation}, nil
 }

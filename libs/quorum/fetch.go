@@ -40,7 +40,7 @@ func (l *Leader) Fetch(f Fetch, view LogView, nowMS int64) (a Answer, moved bool
 	a = Answer{Epoch: l.epoch, Offset: f.Offset, LastEpoch: f.LastEpoch, LogStart: view.Start}
 	toEpoch, toEnd, diverged := Diverging(view.History, view.Written, f.LastEpoch, f.Offset)
 	switch {
-	case f.Offset < view.Start || (diverged && toEnd < view.Start):
+	case f.Offset < view.Start || (diverged && toEnd <= view.Start && view.Start > 0):
 		a.Kind, p.end = Snapshot, 0
 	case diverged:
 		a.Kind, a.ToEpoch, a.ToEnd, p.end = Diverged, toEpoch, toEnd, 0
@@ -62,7 +62,7 @@ func (l *Leader) plausible(f Fetch, view LogView) error {
 	switch {
 	case f.Offset < 0 || (f.LastEpoch == l.epoch && f.Offset > view.Written):
 		return fmt.Errorf("fetch from %d by %s: %w: end is %d", f.Offset, f.From, ErrBeyondEnd, view.Written)
-	case f.LastEpoch > l.epoch, f.LastEpoch == 0 && f.Offset > 0, f.LastEpoch != 0 && f.Offset == 0, f.Round > l.round:
+	case f.LastEpoch > l.epoch, (f.LastEpoch == 0) != (f.Offset == 0), f.Round > l.round:
 		return fmt.Errorf("fetch from %d after epoch %d, round %d by %s: %w", f.Offset, f.LastEpoch, f.Round, f.From, ErrInvalidFetch)
 	}
 	for _, e := range view.History {

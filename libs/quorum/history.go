@@ -2,7 +2,9 @@ package quorum
 
 import "github.com/narad-mq/narad/libs/topic"
 
-// EpochStart tells where the batches of an epoch begin.
+// EpochStart tells where the batches of an epoch begin. A history is ascending
+// and names every epoch of the log, and below a log start above 0 at least the
+// one of the last batch there: copies that end at the log start have no other.
 type EpochStart struct {
 	Epoch topic.Epoch
 	Start int64

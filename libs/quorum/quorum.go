@@ -49,6 +49,9 @@ var (
 	ErrEpochHasLeader = errors.New("the epoch has a leader already")
 	// ErrNotStored: the promise is not on the disk yet.
 	ErrNotStored = errors.New("the promise is not durable")
+	// ErrNoEpoch: the log has records and the history does not tell the epoch of
+	// the last one: it was trimmed too far.
+	ErrNoEpoch = errors.New("epoch of the last record unknown")
 	// ErrNoMajority: too few replicas answered; nobody may be elected.
 	ErrNoMajority = errors.New("no majority of the replicas answered")
 	// ErrNotSettled: the current set is not proven by a committed record, so the

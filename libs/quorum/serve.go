@@ -21,11 +21,16 @@ func (l *Leader) MayServe(nowMS int64) bool {
 	return l.majority(func(p *progress) bool { return p.heard && nowMS-p.heardMS < LeaseMS })
 }
 
-// Confirm begins a confirm round and returns its number, which fetch answers
-// carry from now on. The caller remembers the HWM that it read after this.
-func (l *Leader) Confirm() uint64 {
+// Confirm begins a confirm round: fetch answers carry its number from now on, and
+// once it is Confirmed, a read up to hwm misses nothing that was committed before
+// this call. ok is false when CanServe is: then the HWM may be an inherited one
+// that lies below what others committed.
+func (l *Leader) Confirm() (round uint64, hwm int64, ok bool) {
+	if l.Ended() != nil || !l.CanServe() {
+		return 0, 0, false
+	}
 	l.round++
-	return l.round
+	return l.round, l.hwm, true
 }
 
 // Confirmed tells whether a majority, itself included, has fetched again since
@@ -35,7 +40,7 @@ func (l *Leader) Confirm() uint64 {
 // had been elected when the round began, so the HWM of then covered everything
 // committed.
 func (l *Leader) Confirmed(round uint64) bool {
-	return l.Ended() == nil && l.CanServe() && l.majority(func(p *progress) bool { return p.round >= round })
+	return l.Ended() == nil && l.majority(func(p *progress) bool { return p.round >= round })
 }
 
 // majority counts the own copy and the others for which ok holds.
