@@ -44,6 +44,7 @@ type Fence struct {
 	slot       int  // of epoch
 	durable    bool // by a write and sync of this object: what was read may be in the page cache only
 	named      bool // the directory was synced
+	closed     bool
 }
 
 // OpenFence reads the fence of the copy in dir, which need not exist. Errors are
@@ -106,6 +107,8 @@ func (f *Fence) Promise(epoch topic.Epoch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
+	case f.closed:
+		return fmt.Errorf("promise epoch %d in %s: %w", epoch, f.dir, ErrClosed)
 	case f.found && epoch < f.epoch:
 		return fmt.Errorf("promise epoch %d in %s: %w: %d is promised", epoch, f.dir, ErrStaleEpoch, f.epoch)
 	case f.found && f.durable && f.named && epoch == f.epoch:
@@ -115,6 +118,14 @@ func (f *Fence) Promise(epoch topic.Epoch) error {
 		return fmt.Errorf("promise epoch %d in %s: %w", epoch, f.dir, err)
 	}
 	return nil
+}
+
+// Close ends the use of the directory, which may belong to somebody else from now
+// on: a promise that runs is waited for, and no other one is made.
+func (f *Fence) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 }
 
 func (f *Fence) promiseLocked(epoch topic.Epoch) error {

@@ -168,3 +168,20 @@ func TestFenceFaults(t *testing.T) {
 		}
 	}
 }
+
+// A closed fence touches no path any more: the directory may be another life's.
+func TestAClosedFencePromisesNothing(t *testing.T) {
+	mem := fenceFS(t)
+	f := openFence(t, mem)
+	promise(t, f, 7)
+	f.Close()
+	if err := errors.Join(mem.Rename(dir, dir+"-old"), mem.MkdirAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Promise(9); !errors.Is(err, ErrClosed) {
+		t.Errorf("promised: %v", err)
+	}
+	if in, err := mem.ReadDir(dir); err != nil || len(in) != 0 {
+		t.Errorf("%v, %v", in, err)
+	}
+}

@@ -85,6 +85,37 @@ func (s *Store) list(after string, limit int, unread func(Entry, error) error) (
 	return out, false, nil
 }
 
+// Topics counts the topics of which something lies here, by names only.
+func (s *Store) Topics() (int, error) {
+	topics := map[string]bool{}
+	for _, in := range []string{stagingDir, topicsDir} {
+		names, err := s.fs.ReadDir(path.Join(s.data, in))
+		if err != nil {
+			return 0, fmt.Errorf("list %s: %w", in, err)
+		}
+		for _, n := range names {
+			if e := entryOf(in, n.Name()); e.Kind != Foreign {
+				topics[topic.FoldName(e.Topic)] = true
+			}
+		}
+	}
+	return len(topics), nil
+}
+
+// Has tells whether something of an incarnation lies here that Purge would end:
+// under the topic's name, or set aside. It takes no guard.
+func (s *Store) Has(name string, id topic.Incarnation) (bool, error) {
+	if err := topic.ValidateName(name); err != nil || id == 0 {
+		return false, err
+	}
+	for _, at := range []string{name, asideName(name, id, 0)} {
+		if found, err := inspect(s.fs, s.path(at)); err != nil || found.id == id {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 func entryOf(in, name string) Entry {
 	if in == stagingDir {
 		of, _, _ := strings.Cut(name, stagedInfix)

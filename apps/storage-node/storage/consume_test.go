@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -263,9 +264,7 @@ func TestDeleteAndCreateAgain(t *testing.T) {
 	if st := p.settleAs("orders", old, held[1]); st != nodeapi.SettleLost {
 		t.Errorf("ack of a deleted life: %d", st)
 	}
-	if _, err := fs.Stat("data/topics/orders.stale-000000000000000a"); err != nil {
-		t.Errorf("the old directory was not set aside: %v", err)
-	}
+	testkit.Poll(t, 10*time.Second, "nothing of the old life is left", func() bool { return names(t, fs) == "orders" })
 	p.shutDown()
 	// Deleted and created while the node is down.
 	c.remove("orders")
@@ -275,8 +274,9 @@ func TestDeleteAndCreateAgain(t *testing.T) {
 	if got := p.replay("orders", 0); len(got) != 0 {
 		t.Fatalf("after a restart the newest life holds %v", got)
 	}
-	if c.asked < 2 {
-		t.Errorf("the metastore was asked %d times", c.asked)
+	testkit.Poll(t, 10*time.Second, "nothing of the old lives is left", func() bool { return names(t, fs) == "orders" })
+	if calls, _ := c.timesAsked(); calls < 2 {
+		t.Errorf("the metastore was asked %d times", calls)
 	}
 }
 

@@ -35,13 +35,23 @@ type cluster struct {
 	dir     string
 	epoch   topic.Epoch // of every assignment; a start raises it
 	topics  map[string]topic.Topic
-	verdict metaapi.Verdict
-	asked   int // confirm questions
 	segment int64
+	hold    func(point string, ref topic.Ref)
+
+	*oracle
+}
+
+// oracle is the leader of the metastore, as far as confirm goes.
+type oracle struct {
+	mu               sync.Mutex // guards what it knows, and was asked
+	verdict          metaapi.Verdict
+	living           map[topic.Incarnation]bool
+	silent           error
+	asked, questions int
 }
 
 func newCluster(t testing.TB, fs vfs.FS, dir string) *cluster {
-	c := &cluster{t: t, meta: testkit.NewMeta(), fs: fs, dir: dir, topics: map[string]topic.Topic{}, verdict: metaapi.VerdictGone}
+	c := &cluster{t: t, meta: testkit.NewMeta(), fs: fs, dir: dir, topics: map[string]topic.Topic{}, oracle: &oracle{verdict: metaapi.VerdictGone, living: map[topic.Incarnation]bool{}}}
 	if err := errors.Join(fs.MkdirAll(dir), fs.SyncDir(path.Dir(dir))); err != nil {
 		t.Fatal(err) // whoever makes the identity of the disk makes it durable
 	}
@@ -55,6 +65,7 @@ func newCluster(t testing.TB, fs vfs.FS, dir string) *cluster {
 func (c *cluster) put(name string, id topic.Incarnation, cfg topic.Config) topic.Topic {
 	t := topic.Topic{Name: name, Incarnation: id, Version: 1, Config: cfg}
 	c.topics[name] = t
+	c.leads(func() { c.living[id] = true })
 	c.publish(t)
 	return t
 }
@@ -71,6 +82,7 @@ func (c *cluster) publish(t topic.Topic) {
 }
 
 func (c *cluster) remove(name string) {
+	c.leads(func() { delete(c.living, c.topics[name].Incarnation) })
 	delete(c.topics, name)
 	c.meta.DeleteTopic(name)
 }
@@ -103,7 +115,7 @@ func (c *cluster) start() *process {
 	}
 	role, err := storage.New(storage.Config{NodeID: nodeID, DiskID: diskID, DataDir: c.dir, SegmentBytes: c.segment}, storage.Deps{
 		View: c.meta, FS: c.fs, Registry: p.reg,
-		Confirm:  func(context.Context, topic.Incarnation) (metaapi.Verdict, error) { c.asked++; return c.verdict, nil },
+		Confirm: c.confirm, Hold: c.hold,
 		Gateways: func(id string) (gatewayapi.Gateway, error) { return &gateway{p, id}, nil },
 	})
 	if err != nil {
@@ -301,3 +313,36 @@ func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
 // pass lets time go by in a bubble of fake time.
 func pass(d time.Duration) { <-time.After(d) }
+
+// confirm answers as the leader would: what lives there lives, and the rest is what
+// the test says.
+func (c *oracle) confirm(_ context.Context, ids []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	c.questions += len(ids)
+	if c.silent != nil {
+		return nil, c.silent
+	}
+	out := map[topic.Incarnation]metaapi.Verdict{}
+	for _, id := range ids {
+		out[id] = c.verdict
+		if c.living[id] {
+			out[id] = metaapi.VerdictLive
+		}
+	}
+	return out, nil
+}
+
+// leads changes what the leader of the metastore knows.
+func (c *oracle) leads(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+func (c *oracle) timesAsked() (calls, questions int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked, c.questions
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
@@ -70,7 +71,9 @@ func TestInventory(t *testing.T) {
 	if err := os.WriteFile(dir+"/topics/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := newCluster(t, vfs.OS(), dir).start()
+	c := newCluster(t, vfs.OS(), dir)
+	c.verdict = metaapi.VerdictUnknown // so that the node itself removes nothing
+	p := c.start()
 	defer p.shutDown()
 
 	got, _ := p.inventory(0)

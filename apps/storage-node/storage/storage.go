@@ -26,6 +26,7 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/node"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/partlog"
@@ -42,6 +43,9 @@ const (
 	// DefaultRetentionEvery: retention is coarse (whole segments), so that a
 	// pass is a matter of disk space, not of precision.
 	DefaultRetentionEvery = 30 * time.Second
+	// DefaultSweepEvery: what a purge missed lies there a minute longer, and a pass
+	// over 10,000 directories costs a fraction of a second.
+	DefaultSweepEvery = time.Minute
 )
 
 // Config says which node this is. Zero values of the optional fields mean the
@@ -55,13 +59,16 @@ type Config struct {
 	SegmentBytes   int64         // optional, bytes of one log segment
 	FillAhead      int64         // optional, zero bytes written ahead of a log's end; 0: none
 	RetentionEvery time.Duration // optional
+	SweepEvery     time.Duration // optional
+	ReconcileWait  time.Duration // optional
 }
 
 // Deps is what the role stands on.
 type Deps struct {
 	View metastate.View
-	// Confirm asks the Raft leader whether an incarnation is really gone.
-	Confirm func(ctx context.Context, id topic.Incarnation) (metaapi.Verdict, error)
+	// Confirm asks the Raft leader whether incarnations are really gone. What is
+	// missing in the answer is unknown.
+	Confirm func(ctx context.Context, ids []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error)
 	// Gateways gives the client of a gateway by its node id, to wake it.
 	Gateways func(id string) (gatewayapi.Gateway, error)
 
@@ -77,6 +84,10 @@ type Deps struct {
 	Registry prometheus.Registerer // nil: one that nobody reads
 	Now      func() time.Time      // nil: time.Now; has to carry a monotonic reading
 	Random   func([]byte)          // nil: crypto/rand; fills with unguessable bytes
+	// Hold is for tests only: it is called at moments at which something was read or
+	// decided and is not stored yet ("rebuild", "reserve", "read", "ack_flush",
+	// "position_write"), and may block there while a purge runs.
+	Hold func(point string, ref topic.Ref)
 }
 
 // Role is a storage node.
@@ -103,9 +114,11 @@ func New(cfg Config, deps Deps) (*Role, error) {
 		ID: cfg.NodeID, DiskID: cfg.DiskID, DataDir: cfg.DataDir,
 		CacheBytes:     orDefault(cfg.CacheBytes, DefaultCacheBytes),
 		RetentionEvery: orDefault(cfg.RetentionEvery, DefaultRetentionEvery),
+		SweepEvery:     orDefault(cfg.SweepEvery, DefaultSweepEvery),
+		ReconcileWait:  orDefault(cfg.ReconcileWait, lifecycle.ReconcileWait),
 		LogOptions:     partlog.Options{SegmentBytes: cfg.SegmentBytes, FillAhead: cfg.FillAhead},
 		View:           deps.View, FS: deps.FS, Dirs: dirs, Confirm: deps.Confirm, Log: deps.Log, Registry: deps.Registry,
-		Gateways: deps.Gateways, Now: deps.Now, Random: deps.Random,
+		Gateways: deps.Gateways, Now: deps.Now, Random: deps.Random, Hold: deps.Hold,
 		BootNonce: deps.BootNonce, Peers: deps.Peers, Elections: deps.Elections,
 	})
 	if err != nil {
@@ -155,11 +168,18 @@ func (r *Role) Replica() interface {
 // committed yet since the start: another node should not be taken down now.
 func (r *Role) CatchingUp() bool { return r.node.CatchingUp() }
 
+// Purge says that a life of a topic may have ended; anybody may say it. The node asks
+// the metastore leader if it has anything of that life. It never waits.
+func (r *Role) Purge(name string, id topic.Incarnation) { r.node.Purge(name, id) }
+
 // Degraded tells what an operator should know although the node is ready: nil,
 // or a sentence.
 func (r *Role) Degraded() error {
 	if r.node.DiskFull() {
 		return errors.New("the data disk is full: commits are refused")
+	}
+	if n := r.node.Refused(); n > 0 {
+		return fmt.Errorf("%d topic directories belong to deleted topics: too many to remove them unasked", n)
 	}
 	return nil
 }

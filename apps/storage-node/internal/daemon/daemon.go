@@ -81,18 +81,11 @@ func usedPercent(fs vfs.FS, dir string) int {
 	return int(100 - free*100/total)
 }
 
-// confirm asks the Raft leader about one incarnation. Anything but an answer is
-// an error, and no verdict.
-func confirm(m *member.Member) func(context.Context, topic.Incarnation) (metaapi.Verdict, error) {
-	return func(ctx context.Context, id topic.Incarnation) (metaapi.Verdict, error) {
-		res, err := m.Leader().Confirm(ctx, &metaapi.ConfirmRequest{Questions: []metaapi.Question{{Kind: "incarnation", ID: id}}})
-		if err != nil {
-			return metaapi.VerdictUnknown, fmt.Errorf("confirm incarnation %s: %w", id, err)
-		}
-		if len(res.Verdicts) != 1 {
-			return metaapi.VerdictUnknown, fmt.Errorf("confirm incarnation %s: %d verdicts", id, len(res.Verdicts))
-		}
-		return res.Verdicts[0], nil
+// confirm asks the Raft leader about incarnations. Anything but an answer is an
+// error, and no verdict.
+func confirm(m *member.Member) func(context.Context, []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
+	return func(ctx context.Context, ids []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
+		return metaapi.ConfirmIncarnations(ctx, m.Leader(), ids)
 	}
 }
 

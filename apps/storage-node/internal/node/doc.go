@@ -5,6 +5,9 @@
 //	view.Changed --> watch: ended topics are dropped, new epochs begun
 //	Commit, Claim, Settle, Read, Details --> judge --> partition (opened once)
 //	every 30 s --> retention, idle files, free space
+//	Purge, or a delete that is applied here --> reaper: confirm --> purge   (reap.go)
+//	start, every 60 s --> sweep: what lies here and has ended --> confirm    (sweep.go)
+//	Reclaim --> confirm --> what the purge sweeper names                     (reclaim.go)
 //	one Scheduler (lease deadlines), one Flusher (positions), one Waker (gateways)
 //
 // Invariants: nothing is served before the ownership latch; one function (judge)
@@ -12,6 +15,9 @@
 // again under the append lock; an object belongs to one incarnation, so nothing
 // in memory of a deleted topic can reach its successor; there is no lock that
 // all partitions share on any request path (the table of partitions is a
-// sync.Map). What it does not do: removing directories, elections, replication.
-// TestDeleteAndCreateAgain and TestRefusals explain it.
+// sync.Map). Nothing of a life is removed but after the metastore leader, asked in
+// that pass, remembered its end; before its directory moves all that uses it has
+// ended, and no open of the name runs (gates). What it does not do: elections,
+// replication. TestDeleteAndCreateAgain, TestPurgeAgainstEverythingHeld and
+// TestRefusals explain it.
 package node

@@ -63,21 +63,24 @@ func (n *Node) Inventory(ctx context.Context, req *nodeapi.InventoryRequest) (*n
 }
 
 func entryOf(e topicdir.Entry) nodeapi.InventoryEntry {
-	kind := nodeapi.InventoryForeign
-	switch e.Kind {
+	return nodeapi.InventoryEntry{
+		Kind: kindOf(e.Kind), Name: printable(e.Key()), Topic: printable(e.Topic), Incarnation: e.Marker, Partitions: []int32{}, Bytes: -1,
+	}
+}
+
+func kindOf(k topicdir.Kind) nodeapi.InventoryKind {
+	switch k {
 	case topicdir.Serving:
-		kind = nodeapi.InventoryServing
+		return nodeapi.InventoryServing
 	case topicdir.SetAside:
-		kind = nodeapi.InventoryQuarantine
+		return nodeapi.InventoryQuarantine
 	case topicdir.Superseded:
-		kind = nodeapi.InventorySuperseded
+		return nodeapi.InventorySuperseded
 	case topicdir.Staged:
-		kind = nodeapi.InventoryStaging
+		return nodeapi.InventoryStaging
 	case topicdir.Foreign:
 	}
-	return nodeapi.InventoryEntry{
-		Kind: kind, Name: printable(e.Key()), Topic: printable(e.Topic), Incarnation: e.Marker, Partitions: []int32{}, Bytes: -1,
-	}
+	return nodeapi.InventoryForeign
 }
 
 // printable keeps a foreign name within what JSON can carry.

@@ -27,7 +27,7 @@ import (
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
-// Config is what a node needs; all fields are required.
+// Config is what a node needs; all fields but Hold are required.
 type Config struct {
 	ID         string
 	DiskID     topic.ID64
@@ -36,6 +36,9 @@ type Config struct {
 	LogOptions partlog.Options
 	// RetentionEvery is the time between two passes over all partitions led.
 	RetentionEvery time.Duration
+	// SweepEvery is the time between two sweeps of topic directories, and
+	// ReconcileWait how long the first one waits for the replica to catch up.
+	SweepEvery, ReconcileWait time.Duration
 
 	View     metastate.View
 	FS       vfs.FS
@@ -52,6 +55,8 @@ type Config struct {
 	BootNonce topic.ID64
 	Peers     func(node string) (nodeapi.Replica, error)
 	Elections metaapi.Elections
+	// Hold is for tests and may be nil, see queue.Config.
+	Hold func(point string, ref topic.Ref)
 }
 
 // Node serves the partitions that this process leads. Safe for concurrent use.
@@ -68,16 +73,18 @@ type Node struct {
 	flusher *queue.Flusher
 	copies  *replication.Manager // nil without replicated partitions
 
-	slots sync.Map      // topic.Ref -> *slot
-	gates gates         // of names whose directories are being opened
-	turn  atomic.Uint64 // where the next claim begins
-	free  atomic.Uint64 // bytes of the data disk, as looked at last
-	full  atomic.Bool   // too few of them
-	fatal chan error    // the first failure of the local disk
+	slots  sync.Map // topic.Ref -> *slot
+	gates  gates    // of names whose directories are being opened
+	reaper *reaper
+	turn   atomic.Uint64 // where the next claim begins
+	free   atomic.Uint64 // bytes of the data disk, as looked at last
+	full   atomic.Bool   // too few of them
+	fatal  chan error    // the first failure of the local disk
 
 	mu      sync.Mutex // guards below
 	closing bool
 	opens   sync.WaitGroup // opens in flight; none is added once closing is set
+	drops   sync.WaitGroup // slots that are being ended
 }
 
 var _ nodeapi.Node = (*Node)(nil)
@@ -99,6 +106,7 @@ func New(cfg Config) (*Node, error) {
 	if err := n.lookAtDisk(); err != nil {
 		return nil, err
 	}
+	n.reaper = newReaper()
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
 	n.sched = queue.NewScheduler(func() int64 { return cfg.Now().UnixMilli() })
 	n.flusher = queue.NewFlusher(n.positionFailed)
@@ -107,7 +115,7 @@ func New(cfg Config) (*Node, error) {
 		Mono: func() int64 { return cfg.Now().Sub(began).Milliseconds() },
 		FS:   cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
 		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
-		Failed: n.failed, LogOptions: cfg.LogOptions,
+		Failed: n.failed, Hold: cfg.Hold, LogOptions: cfg.LogOptions,
 	}
 	if cfg.Elections != nil {
 		n.copies = replication.New(replication.Config{
@@ -132,6 +140,8 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { n.flusher.Run(life) })
 	wg.Go(func() { n.watch(life) })
 	wg.Go(func() { n.housekeep(life) })
+	wg.Go(func() { n.purges(life) })
+	wg.Go(func() { n.sweeps(life) })
 	handedOver := make(chan struct{})
 	go func() {
 		defer close(handedOver)
@@ -166,6 +176,7 @@ func (n *Node) Close() error {
 	n.closing = true
 	n.mu.Unlock()
 	n.opens.Wait()
+	n.drops.Wait()
 	n.waker.Close()
 	var mu sync.Mutex // guards errs
 	var errs []error

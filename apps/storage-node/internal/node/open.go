@@ -24,7 +24,8 @@ const (
 
 var errClosing = errors.New("the node is closing")
 
-// slot is one partition of one life in the table of the node.
+// slot is one generation of one partition of one life: what holds its memory and
+// uses its files. It leaves the table only when neither is true any more.
 type slot struct {
 	open atomic.Pointer[partition.Partition] // nil until it is open
 
@@ -32,11 +33,12 @@ type slot struct {
 	work    *opening   // what is being opened, or led under another epoch
 	failed  error
 	retryAt time.Time
-	dropped bool // the life has ended: nothing is opened any more
+	ended   chan struct{} // not nil: it was dropped, nothing is opened any more; closed when nothing of it is left
 }
 
 // opening is one open in flight.
 type opening struct {
+	stop context.CancelFunc // of what waits for others; disk work goes on to its end
 	done chan struct{}
 	err  error // valid when done is closed
 }
@@ -95,7 +97,7 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.dropped:
+	case s.ended != nil:
 		return nil, fmt.Errorf("open %s: %w", ref, queue.ErrClosed)
 	case s.work != nil:
 		return s.work, nil
@@ -108,18 +110,18 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 		return nil, errClosing
 	}
 	n.opens.Add(1)
-	w := &opening{done: make(chan struct{})}
+	ctx, stop := context.WithTimeout(context.Background(), openLimit)
+	w := &opening{stop: stop, done: make(chan struct{})}
 	s.work = w
-	go n.work(s, w, ref, a)
+	go n.work(ctx, s, w, ref, a)
 	return w, nil
 }
 
 // work opens the partition if it is not, and gives it its role. It runs once per
 // slot. A replica that cannot lead now stays open: it can be fenced and follow.
-func (n *Node) work(s *slot, w *opening, ref topic.Ref, a *topic.Assignment) {
+func (n *Node) work(ctx context.Context, s *slot, w *opening, ref topic.Ref, a *topic.Assignment) {
 	defer n.opens.Done()
-	ctx, cancel := context.WithTimeout(context.Background(), openLimit)
-	defer cancel()
+	defer w.stop()
 	p := s.open.Load()
 	fresh := p == nil
 	var err error
@@ -131,6 +133,9 @@ func (n *Node) work(s *slot, w *opening, ref topic.Ref, a *topic.Assignment) {
 			err = errors.Join(err, p.Drop())
 			p = nil
 		}
+	}
+	if n.cfg.Hold != nil && fresh && p != nil {
+		n.cfg.Hold(queue.HoldRebuild, ref)
 	}
 	n.finish(s, w, p, fresh && p != nil, err)
 }
@@ -146,7 +151,7 @@ func (n *Node) finish(s *slot, w *opening, p *partition.Partition, fresh bool, e
 		n.log.Warn("a partition cannot be served", "error", err)
 	}
 	switch {
-	case fresh && s.dropped:
+	case fresh && s.ended != nil:
 		w.err = queue.ErrClosed
 		if err := p.Drop(); err != nil {
 			n.log.Warn("close of a partition whose topic ended", "error", err)
@@ -186,18 +191,49 @@ func (n *Node) close(s *slot) (*partition.Partition, error) {
 	return p, p.Close()
 }
 
-// drop ends a partition whose life is over: in memory only.
-func (n *Node) drop(ref topic.Ref, s *slot) {
+func (n *Node) peekSlot(ref topic.Ref) *slot {
+	v, ok := n.slots.Load(ref)
+	if !ok {
+		return nil
+	}
+	return asSlot(v)
+}
+
+func (s *slot) hasEnded() bool {
 	s.mu.Lock()
-	s.dropped = true
-	p := s.open.Swap(nil)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.ended != nil
+}
+
+// drop ends a slot, in memory only, without waiting: the channel is closed when
+// nothing of it can touch its files any more. A rebuild in flight is waited for, and
+// what it made is dropped with it.
+func (n *Node) drop(ref topic.Ref, s *slot) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return s.ended
+	}
+	s.ended = make(chan struct{})
+	if s.work != nil {
+		s.work.stop()
+	}
+	n.drops.Add(1)
+	go n.end(ref, s, s.open.Swap(nil), s.work)
+	return s.ended
+}
+
+func (n *Node) end(ref topic.Ref, s *slot, p *partition.Partition, w *opening) {
+	defer n.drops.Done()
+	defer close(s.ended)
+	if p != nil {
+		n.metrics.OpenPartitions.Dec()
+		if err := p.Drop(); err != nil {
+			n.log.Warn("close of a partition whose topic ended", "partition", ref.String(), "error", err)
+		}
+	}
+	if w != nil {
+		<-w.done
+	}
 	n.slots.CompareAndDelete(ref, s)
-	if p == nil {
-		return
-	}
-	n.metrics.OpenPartitions.Dec()
-	if err := p.Drop(); err != nil {
-		n.log.Warn("close of a partition whose topic ended", "partition", ref.String(), "error", err)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/quorum"
@@ -272,5 +273,11 @@ func (n *Node) Replace(ref topic.Ref, with *partition.Install) error {
 		return nil
 	}
 	n.log.Warn("a copy lies below its leader's log start; its log is replaced", "partition", ref.String())
-	return p.Replace(with)
+	// No purge moves the directory meanwhile, and none has before.
+	return n.alone(context.Background(), ref.Topic, func() error {
+		if at := n.peekSlot(ref); at == nil || at.hasEnded() {
+			return fmt.Errorf("replace the log of %s: %w", ref, queue.ErrClosed)
+		}
+		return p.Replace(with)
+	})
 }

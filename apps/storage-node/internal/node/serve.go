@@ -70,7 +70,14 @@ func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.Rea
 	bounded := *req
 	bounded.Limit = min(max(req.Limit, 1), maxReadRecords)
 	bounded.MaxBytes = min(max(req.MaxBytes, 1), maxReadBytes)
-	return p.Read(&bounded)
+	res, err := p.Read(&bounded)
+	if err != nil {
+		// What has ended meanwhile is told as that, not as trouble of the disk.
+		if refusal := judge(n.view, n.self, n.disk, req.Ref).refuse(req.Ref, true); refusal != nil {
+			return nil, refusal
+		}
+	}
+	return res, err
 }
 
 // Details implements nodeapi.Node: a row for each partition that this node

@@ -57,4 +57,12 @@ func (n *Node) settle(ops []nodeapi.SettleOp, out []nodeapi.SettleStatus) {
 		q.Settle(ops[from:to], out[from:to])
 		from = to + 1
 	}
+	if p == n.peek(ops[0].Ref) || judge(n.view, n.self, n.disk, ops[0].Ref).standing != gone {
+		return
+	}
+	for i := range out { // its life ended on the way: what was not settled never will be
+		if out[i] == nodeapi.SettleUnavailable {
+			out[i] = nodeapi.SettleLost
+		}
+	}
 }

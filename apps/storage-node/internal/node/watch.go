@@ -21,6 +21,7 @@ func (n *Node) watch(ctx context.Context) {
 	for {
 		changed := n.view.Changed() // before the look, so that no change falls between
 		n.reconcile(ctx)
+		n.applied()
 		select {
 		case <-ctx.Done():
 			return

@@ -22,15 +22,15 @@ func (p *Partition) lead(set *Set) error {
 		p.mu.Unlock()
 		return nil
 	}
-	if p.closed {
-		p.mu.Unlock()
-		return fmt.Errorf("lead %s: %w", p.ref, queue.ErrClosed)
-	}
 	for p.round != nil { // the epoch before ends when its last sync has
 		r := p.round
 		p.mu.Unlock()
 		<-r.done
 		p.mu.Lock()
+	}
+	if p.closed {
+		p.mu.Unlock()
+		return fmt.Errorf("lead %s: %w", p.ref, queue.ErrClosed)
 	}
 	err := p.beginLocked(set)
 	p.mu.Unlock()
@@ -180,8 +180,12 @@ func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 		others = p.primed.positions
 	}
 	p.primed = primed{}
+	hold := func(string) {}
+	if p.s.Hold != nil {
+		hold = func(point string) { p.s.Hold(point, p.ref) }
+	}
 	q, err := queue.Open(queue.Config{
-		Ref: p.ref, Epoch: epoch, Source: p, Positions: positions, Others: others,
+		Hold: hold, Ref: p.ref, Epoch: epoch, Source: p, Positions: positions, Others: others,
 		Now: func() int64 { return p.s.Now().UnixMilli() }, Waker: p.s.Waker, Scheduler: p.s.Scheduler,
 		Flusher: p.s.Flusher, Skipped: p.skipped,
 	}, seed)

@@ -39,6 +39,8 @@ type Shared struct {
 	// Failed is told once when a local disk failed under a partition: what it
 	// led is not served before a new epoch.
 	Failed func(error)
+	// Hold, for tests only, see queue.Config; nil otherwise.
+	Hold func(point string, ref topic.Ref)
 	// LogOptions are for every log; OnDamage is set by the partition.
 	LogOptions partlog.Options
 
@@ -227,7 +229,11 @@ func (p *Partition) Drop() error {
 	if q := p.queue.Load(); q != nil {
 		q.Drop()
 	}
-	return p.end()
+	err := p.end()
+	if q := p.queue.Load(); q != nil {
+		q.Drop() // it was opened in between
+	}
+	return err
 }
 
 func (p *Partition) end() error {
@@ -245,6 +251,9 @@ func (p *Partition) end() error {
 		<-r.done
 	}
 	p.s.Cache.Forget(p.id)
+	if p.fenceFile != nil {
+		p.fenceFile.Close()
+	}
 	return p.log.Close()
 }
 

@@ -36,6 +36,8 @@ func (p *Partition) Batch(off int64) (*batches.Batch, error) {
 	defer p.s.buffers.Put(buf)
 	chunk, err := p.log.Read(off, hwm, readAhead, *buf)
 	switch {
+	case errors.Is(err, partlog.ErrClosed):
+		return nil, fmt.Errorf("read %s at %d: %w: %w", p.ref, off, queue.ErrClosed, err)
 	case err != nil:
 		return nil, err
 	case chunk.Skipped > 0:
@@ -107,6 +109,8 @@ func (p *Partition) Read(req *nodeapi.ReadRequest) (*nodeapi.ReadResult, error) 
 			continue
 		case errors.Is(err, partlog.ErrGone):
 			return nil, problem.New(problem.OffsetGone, "offset %d of %s is gone", off, p.ref).With("log_start", p.LogStart())
+		case errors.Is(err, queue.ErrClosed): // the caller judges anew what became of the topic
+			return nil, problem.New(problem.PartitionUnavailable, "%s was closed", p.ref)
 		case err != nil:
 			p.s.Log.Warn("read failed", "partition", p.ref.String(), "offset", off, "error", err)
 			return nil, problem.New(problem.PartitionUnavailable, "%s cannot be read now", p.ref)

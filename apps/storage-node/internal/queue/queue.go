@@ -69,6 +69,25 @@ type Config struct {
 	Flusher   *Flusher
 	// Skipped is told of records that could not be read and were passed over.
 	Skipped func(from, to int64, err error)
+	// Hold, for tests only and nil otherwise, is called at the named moments and
+	// may block there: what a purge that runs meanwhile must survive.
+	Hold func(point string)
+}
+
+// The moments at which a test can hold what runs. At each of them something of a life
+// was read or decided and is not stored yet.
+const (
+	HoldRebuild       = "rebuild"        // the files of a partition were read, its object is not in the table
+	HoldReserve       = "reserve"        // before leases are written into the table
+	HoldRead          = "read"           // leases are in the table, their records are not read
+	HoldAckFlush      = "ack_flush"      // before positions are collected
+	HoldPositionWrite = "position_write" // positions were collected, and are not written
+)
+
+func (q *Queue) hold(point string) {
+	if q.cfg.Hold != nil {
+		q.cfg.Hold(point)
+	}
 }
 
 // Queue is the consume side of one partition under one opening. Safe for
@@ -196,10 +215,13 @@ func (q *Queue) wakeLocked() {
 
 // afterLocked does what follows every change of the table.
 func (q *Queue) afterLocked() {
+	if q.closed { // nothing is due, saved or told any more
+		return
+	}
 	if at, ok := q.table.NextDeadline(); ok {
 		q.cfg.Scheduler.at(q, at)
 	}
-	if v := q.table.Version(); v != q.seen && !q.closed {
+	if v := q.table.Version(); v != q.seen {
 		q.seen = v
 		if !q.marked {
 			q.marked = true
@@ -279,6 +301,7 @@ func (q *Queue) Stats() Stats {
 
 // flush writes the positions if the queue is still open.
 func (q *Queue) flush(sync bool) error {
+	q.hold(HoldAckFlush)
 	q.flushMu.Lock()
 	defer q.flushMu.Unlock()
 	q.mu.Lock()
@@ -290,6 +313,7 @@ func (q *Queue) flush(sync bool) error {
 	q.moved.Store(false)
 	data := q.table.AppendSnapshot(nil, MaxPositions)
 	q.mu.Unlock()
+	q.hold(HoldPositionWrite) // Drop waits for this write, and whoever moves the files for Drop
 	if err := q.cfg.Source.SavePositions(data, sync); err != nil {
 		return fmt.Errorf("save positions of %s: %w", q.cfg.Ref, err)
 	}

@@ -33,6 +33,7 @@ func (q *Queue) Take(want *Want, lim lease.Limits, out []nodeapi.Delivery) ([]no
 		if err != nil {
 			return out, lease.Empty, err
 		}
+		q.hold(HoldRead)
 		before := len(out)
 		var full bool
 		out, full, err = q.read(leases, want, out)
@@ -53,6 +54,7 @@ func (q *Queue) Take(want *Want, lim lease.Limits, out []nodeapi.Delivery) ([]no
 }
 
 func (q *Queue) reserve(buf []lease.Lease, n int, visibility int64, lim lease.Limits) ([]lease.Lease, topic.Epoch, lease.Left, error) {
+	q.hold(HoldReserve)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
