@@ -1,9 +1,9 @@
 // Package daemon is the storage-node process: the role of package storage as a
 // member of a cluster.
 //
-//	New:   member (data directory, raft non-voter, RPC port) ──> role, added to the RPC server
-//	Run:   1 member (RPC, join, registration, heartbeats)   2 role
-//	stop:  role's loops first, while RPC still answers and acks still count; then
+//	New:   member (data directory, raft non-voter, RPC port) ──> role, added to the RPC server ──> bus
+//	Run:   1 member (RPC, join, registration, heartbeats)   2 role   3 bus, which tells the role of purges
+//	stop:  bus; role's loops first, while RPC still answers and acks still count; then
 //	       RPC; Close then saves every position and gives the directory back
 //
 // Invariant: nothing is saved for the last time before the last request has
@@ -21,6 +21,7 @@ import (
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/topicmetrics"
 	"github.com/narad-mq/narad/apps/storage-node/storage"
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -36,29 +37,52 @@ type Daemon struct {
 	log    *slog.Logger
 	member *member.Member
 	role   *storage.Role
+	bus    *bus.Bus // nil: off
 }
 
-// Configure turns the settings of the program into a member's, or says which
-// setting refuses to start (proc.ErrUsage).
-func Configure(common proc.Common) (member.Config, error) {
+// Config is everything that a storage node needs to know.
+type Config struct {
+	Member member.Config
+	Bus    bus.Settings
+}
+
+// Configure turns the settings of the program into a Config, or says which setting
+// refuses to start (proc.ErrUsage).
+func Configure(common proc.Common) (Config, error) {
 	if len(common.Join) == 0 {
-		return member.Config{}, proc.Usagef("give --join: a storage node never forms a cluster")
+		return Config{}, proc.Usagef("give --join: a storage node never forms a cluster")
 	}
-	return member.FromCommon(common, topic.RoleStorage), nil
+	return Config{Member: member.FromCommon(common, topic.RoleStorage), Bus: common.Bus}, nil
+}
+
+// purger is a node that looks, soon and once for each topic and 5 s, whether a life
+// of a topic has really ended, and then removes what it has of it. Anybody may have
+// asked: it believes the metastore leader only. It does not wait.
+type purger interface {
+	Purge(name string, id topic.Incarnation)
+}
+
+// openBus makes the bus; what it hears of purges is a question to the node.
+func openBus(cfg Config, m *member.Member, n nodeapi.Node, log *slog.Logger, registry prometheus.Registerer) (*bus.Bus, error) {
+	set := bus.Config{Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: log, Registry: registry}
+	if p, ok := n.(purger); ok {
+		set.TopicPurged = p.Purge
+	}
+	return bus.New(set)
 }
 
 // New opens and recovers; it starts nothing but Raft.
-func New(cfg member.Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon, error) {
-	fs := vfs.OS()
-	m, err := member.Open(cfg, member.Deps{
+func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon, error) {
+	fs, dir := vfs.OS(), cfg.Member.DataDir
+	m, err := member.Open(cfg.Member, member.Deps{
 		Log: log, Registry: registry,
-		Load: func() (int64, int) { return 0, usedPercent(fs, cfg.DataDir) },
+		Load: func() (int64, int) { return 0, usedPercent(fs, dir) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	role, err := storage.New(
-		storage.Config{NodeID: cfg.NodeID, DiskID: m.DiskID(), DataDir: cfg.DataDir},
+		storage.Config{NodeID: cfg.Member.NodeID, DiskID: m.DiskID(), DataDir: dir},
 		storage.Deps{
 			View: m.View(), Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
 			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(),
@@ -66,10 +90,14 @@ func New(cfg member.Config, log *slog.Logger, registry prometheus.Registerer) (*
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+	b, err := openBus(cfg, m, role.Node(), log, registry)
+	if err != nil {
+		return nil, errors.Join(err, role.Close(), m.Close())
+	}
 	nodeapi.Serve(m.Server(), role.Node())
 	nodeapi.ServeReplica(m.Server(), role.Replica())
 	nodeapi.ServeCandidate(m.Server(), role.Replica())
-	return &Daemon{log: log, member: m, role: role}, nil
+	return &Daemon{log: log, member: m, role: role, bus: b}, nil
 }
 
 // usedPercent is the use of the data disk, for display; 0 when it cannot be told.
@@ -121,6 +149,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.member.Stopping()
 		return err
 	})
+	g.Add("bus", d.bus.Run)
 	return g.Run(ctx, d.log)
 }
 
