@@ -1,6 +1,7 @@
 package metastate
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -79,5 +80,23 @@ func TestOlderThanAll(t *testing.T) {
 		if got := OlderThanAll(c.joiner, c.newest, reporting(c.members)); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// later is an entry of a release that is not this one.
+type later struct{}
+
+func (later) EntryType() Type { return 250 }
+
+// TestNobodyProposesWhatItDoesNotApply: its own log would stop it.
+func TestNobodyProposesWhatItDoesNotApply(t *testing.T) {
+	if _, err := Encode(later{}); !errors.Is(err, ErrUnknownEntryType) {
+		t.Errorf("encoded: %v", err)
+	}
+	if got := NameOf(250); got != "type 250" {
+		t.Errorf("it is called %q", got)
+	}
+	if got := NameOf(TypeDeleteTopic); got != "delete_topic" {
+		t.Errorf("type %d is called %q", TypeDeleteTopic, got)
 	}
 }
