@@ -50,6 +50,16 @@ func ApplyEntry(tx Tx, e Entry) (Result, error) {
 		return applyRecordCopies(tx, e)
 	case *ChangeReplicas:
 		return applyChangeReplicas(tx, e)
+	case *GrowTopic:
+		return applyGrow(tx, e)
+	case *SetDraining:
+		return applySetDraining(tx, e)
+	case *RemoveMember:
+		return applyRemoveMember(tx, e)
+	case *Moves:
+		return applyMoves(tx, e)
+	case *ResetPartition:
+		return applyReset(tx, e)
 	}
 	return Result{}, fmt.Errorf("%w: %d", ErrUnknownEntryType, e.EntryType())
 }

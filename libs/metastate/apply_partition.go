@@ -2,6 +2,7 @@ package metastate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
@@ -94,6 +95,7 @@ func applyRecordCopies(tx Tx, e *RecordCopies) (Result, error) {
 					return false
 				}
 				r.DiskID, r.CopyID = c.DiskID, c.CopyID
+				a.Before, a.Since = nil, 0
 				a.ConfigVersion++ // the leader counts by the new copy from now on, not by the old one
 				return true
 			}
@@ -114,8 +116,10 @@ func applyChangeReplicas(tx Tx, e *ChangeReplicas) (Result, error) {
 	if why := checkReplicaChange(a, e.Replicas); why != "" {
 		return refuse(problem.InvalidRequest, why), nil
 	}
-	old := a.Replicas
+	old := slices.Concat(a.Replicas, a.Observers)
+	a.Before, a.Since = a.Replicas, a.LeaderEpoch
 	a.Replicas = e.Replicas
+	a.Observers = slices.DeleteFunc(a.Observers, func(o topic.Replica) bool { _, in := a.ReplicaOn(o.Node); return in })
 	a.ConfigVersion++
 	if err := put(tx, BucketAssignments, assignmentKey(a.Topic, a.Partition), a); err != nil {
 		return Result{}, err
@@ -153,8 +157,8 @@ func checkReplicaChange(a *topic.Assignment, next []topic.Replica) string {
 	return ""
 }
 
-// indexReplicas keeps the index of topics by node. A node stays in it while any
-// partition of the topic has a replica there.
+// indexReplicas keeps the index of topics by node: next are in it, and of old those
+// of which a partition of the topic still has a copy.
 func indexReplicas(tx Tx, name string, old, next []topic.Replica) error {
 	for _, r := range next {
 		if err := tx.Put(BucketReplicas, replicaKey(r.Node, name), []byte{}); err != nil {
@@ -176,10 +180,14 @@ func indexReplicas(tx Tx, name string, old, next []topic.Replica) error {
 	return nil
 }
 
+// onNode tells whether a node has a replica of one of the partitions, or is to
+// get one.
 func onNode(list []topic.Assignment, node string) bool {
 	for i := range list {
-		if _, ok := list[i].ReplicaOn(node); ok {
-			return true
+		for _, r := range slices.Concat(list[i].Replicas, list[i].Observers) {
+			if r.Node == node {
+				return true
+			}
 		}
 	}
 	return false

@@ -2,6 +2,7 @@ package metastate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
@@ -108,13 +109,8 @@ func putNewTopic(tx Tx, t *topic.Topic, list []topic.Assignment) error {
 		return err
 	}
 	for i := range list {
-		if err := put(tx, BucketAssignments, assignmentKey(t.Name, int32(i)), &list[i]); err != nil {
+		if err := putAssignment(tx, &list[i]); err != nil {
 			return err
-		}
-		for _, r := range list[i].Replicas {
-			if err := tx.Put(BucketReplicas, replicaKey(r.Node, t.Name), []byte{}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -182,7 +178,10 @@ func forget(tx Tx, t *topic.Topic, nowMS int64) error {
 		if err := tx.Delete(BucketAssignments, assignmentKey(t.Name, list[i].Partition)); err != nil {
 			return err
 		}
-		for _, r := range list[i].Replicas {
+		if err := tx.Delete(BucketMoves, assignmentKey(t.Name, list[i].Partition)); err != nil {
+			return err
+		}
+		for _, r := range slices.Concat(list[i].Replicas, list[i].Observers) {
 			if err := tx.Delete(BucketReplicas, replicaKey(r.Node, t.Name)); err != nil {
 				return err
 			}

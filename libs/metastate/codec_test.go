@@ -25,6 +25,11 @@ const releasedTable = `
 10 elect_leaders 0.2.0
 11 record_copies 0.2.0
 12 change_replicas 0.2.0
+13 grow_topic 0.2.0
+14 set_draining 0.2.0
+15 remove_member 0.2.0
+18 moves 0.2.0
+19 reset_partition 0.2.0
 `
 
 func TestEntryNumbersAreForEver(t *testing.T) {
@@ -92,6 +97,20 @@ func TestGoldenEntries(t *testing.T) {
 		{
 			&ChangeReplicas{Ref: ref, ConfigVersion: 4, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}},
 			"\x0c" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"config_version":4,"replicas":[{"node":"s1","disk_id":"0000000000000005"}]}`,
+		},
+		{
+			&GrowTopic{Name: "t", Incarnation: 10, Version: 1, Config: topic.Config{Partitions: 2}, Added: []topic.Assignment{{Ref: ref, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}, Leader: "s1", LeaderEpoch: 1, ConfigVersion: 1}}},
+			"\x0d" + `{"name":"t","incarnation":"000000000000000a","version":1,"config":{"partitions":2,"replication_factor":0,"retention_ms":0,"retention_bytes":0,"visibility_timeout_ms":0,"max_in_flight_per_partition":0,"max_acked_ahead_per_partition":0,"reroute":false,"max_deliveries":0},"added":[{"topic":"t","incarnation":"000000000000000a","partition":2,"replicas":[{"node":"s1","disk_id":"0000000000000005"}],"leader":"s1","leader_epoch":1,"config_version":1}]}`,
+		},
+		{&SetDraining{ID: "s1", On: true, NowMS: 5}, "\x0e" + `{"id":"s1","on":true,"now_ms":5}`},
+		{&RemoveMember{ID: "s1", DiskID: 5, NowMS: 6}, "\x0f" + `{"id":"s1","disk_id":"0000000000000005","accept_loss":false,"now_ms":6}`},
+		{
+			&Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: "s1", To: "s2", ToDisk: 5, StartedMS: 6, Reason: topic.MoveAsked}, ConfigVersion: 7}}, Abort: []topic.Ref{ref}, End: []topic.Ref{ref}},
+			"\x12" + `{"start":[{"topic":"t","incarnation":"000000000000000a","partition":2,"from":"s1","to":"s2","to_disk":"0000000000000005","started_ms":6,"reason":"asked","config_version":7}],"abort":[{"topic":"t","incarnation":"000000000000000a","partition":2}],"end":[{"topic":"t","incarnation":"000000000000000a","partition":2}]}`,
+		},
+		{
+			&ResetPartition{Ref: ref, Epoch: 3, Replica: topic.Replica{Node: "s1", DiskID: 5}, NowMS: 6, Operator: "o"},
+			"\x13" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"epoch":3,"replica":{"node":"s1","disk_id":"0000000000000005"},"now_ms":6,"operator":"o"}`,
 		},
 	} {
 		raw, err := Encode(c.e)

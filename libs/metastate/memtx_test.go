@@ -2,6 +2,7 @@ package metastate
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -102,7 +103,7 @@ func checkInvariants(t fatalf, m *memTx) {
 	if err != nil {
 		t.Fatalf("topics: %v", err)
 	}
-	folded, assigned, replicas := 0, 0, map[string]bool{}
+	folded, assigned, moving, replicas := 0, 0, 0, map[string]bool{}
 	live := map[topic.Incarnation]bool{}
 	for i := range topics {
 		top := &topics[i]
@@ -125,8 +126,16 @@ func checkInvariants(t fatalf, m *memTx) {
 			t.Fatalf("%s: %s", top.Name, why)
 		}
 		assigned += len(list)
+		if why := checkMoves(m, list); why != "" {
+			t.Fatalf("%s: %s", top.Name, why)
+		}
+		for i := range list {
+			if mv, err := moveOf(m, list[i].Ref); err == nil && mv != nil {
+				moving++
+			}
+		}
 		for _, a := range list {
-			for _, r := range a.Replicas {
+			for _, r := range slices.Concat(a.Replicas, a.Observers) {
 				replicas[string(replicaKey(r.Node, top.Name))] = true
 			}
 		}
@@ -135,11 +144,30 @@ func checkInvariants(t fatalf, m *memTx) {
 		t.Fatalf("left over: %d folded names for %d topics, %d assignments for %d, %d replica keys for %d",
 			len(m.data[BucketFolded]), folded, len(m.data[BucketAssignments]), assigned, len(m.data[BucketReplicas]), len(replicas))
 	}
+	if len(m.data[BucketMoves]) != moving {
+		t.Fatalf("%d moves, %d of them of partitions that are there", len(m.data[BucketMoves]), moving)
+	}
 	for k := range replicas {
 		if _, ok := m.data[BucketReplicas][k]; !ok {
 			t.Fatalf("no replica key %q", k)
 		}
 	}
+}
+
+// checkMoves checks that every move is of a partition that is there, and that an
+// observer has a move.
+func checkMoves(m *memTx, list []topic.Assignment) string {
+	for i := range list {
+		a := &list[i]
+		mv, err := moveOf(m, a.Ref)
+		switch {
+		case err != nil:
+			return err.Error()
+		case len(a.Observers) > 1, len(a.Observers) == 1 && (mv == nil || mv.To != a.Observers[0].Node):
+			return "observers without a move: " + a.String()
+		}
+	}
+	return ""
 }
 
 // checkSets is checkAssignments for a topic that has lived: a replica set may

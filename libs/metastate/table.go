@@ -25,6 +25,11 @@ const (
 	TypeElectLeaders   Type = 10
 	TypeRecordCopies   Type = 11
 	TypeChangeReplicas Type = 12
+	TypeGrowTopic      Type = 13
+	TypeSetDraining    Type = 14
+	TypeRemoveMember   Type = 15
+	TypeMoves          Type = 18
+	TypeResetPartition Type = 19
 )
 
 // TypeRow is one row of the entry table.
@@ -61,6 +66,11 @@ func allRows() []TypeRow {
 		{TypeElectLeaders, "elect_leaders", "0.2.0", func() Entry { return new(ElectLeaders) }},
 		{TypeRecordCopies, "record_copies", "0.2.0", func() Entry { return new(RecordCopies) }},
 		{TypeChangeReplicas, "change_replicas", "0.2.0", func() Entry { return new(ChangeReplicas) }},
+		{TypeGrowTopic, "grow_topic", "0.2.0", func() Entry { return new(GrowTopic) }},
+		{TypeSetDraining, "set_draining", "0.2.0", func() Entry { return new(SetDraining) }},
+		{TypeRemoveMember, "remove_member", "0.2.0", func() Entry { return new(RemoveMember) }},
+		{TypeMoves, "moves", "0.2.0", func() Entry { return new(Moves) }},
+		{TypeResetPartition, "reset_partition", "0.2.0", func() Entry { return new(ResetPartition) }},
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	BucketEnded Bucket = "ended"
 	// BucketTombstones: member id -> Tombstone. Nothing expires.
 	BucketTombstones Bucket = "tombstones"
+	// BucketMoves: key of the assignment -> topic.Move: partitions under way.
+	BucketMoves Bucket = "moves"
 	// BucketMeta: single values: keys below.
 	BucketMeta Bucket = "meta"
 )
@@ -29,7 +31,7 @@ const (
 func Buckets() []Bucket {
 	return []Bucket{
 		BucketTopics, BucketFolded, BucketAssignments, BucketReplicas, BucketLive,
-		BucketMembers, BucketEnded, BucketTombstones, BucketMeta,
+		BucketMembers, BucketEnded, BucketTombstones, BucketMoves, BucketMeta,
 	}
 }
 

@@ -26,7 +26,35 @@ type Assignment struct {
 	Leader        string    `json:"leader"` // node id; empty: none
 	LeaderEpoch   Epoch     `json:"leader_epoch"`
 	ConfigVersion uint64    `json:"config_version"`
+	// Observers fetch and never count: destinations of moves.
+	Observers []Replica `json:"observers,omitempty"`
+	// Before is the replica set before its last change, to which it may be taken
+	// back, and Since the leader epoch at that change. None after a change that
+	// cannot be taken back.
+	Before []Replica `json:"before,omitempty"`
+	Since  Epoch     `json:"since,omitzero"`
 }
+
+// Move takes the copy of one partition from one node to another. How far it is
+// stands in the assignment.
+type Move struct {
+	Ref
+	From      string `json:"from"`
+	To        string `json:"to"`
+	ToDisk    ID64   `json:"to_disk"`
+	StartedMS int64  `json:"started_ms"` // Unix ms, the proposer's clock
+	// Reason is why it was started: what started it may be gone since.
+	Reason string `json:"reason"`
+	// Aborted: it is being taken back.
+	Aborted bool `json:"aborted,omitzero"`
+}
+
+// Reasons of moves.
+const (
+	MoveAsked        = "asked"        // by an administrator, by name
+	MoveRebalance    = "rebalance"    // a node came that had too little
+	MoveDecommission = "decommission" // its source is to be removed
+)
 
 // ReplicaOn returns the replica that lives on node, if any.
 func (a *Assignment) ReplicaOn(node string) (Replica, bool) {
@@ -63,6 +91,7 @@ type Member struct {
 	Role            MemberRole   `json:"role"`
 	Status          MemberStatus `json:"status"`
 	Draining        bool         `json:"draining"`
+	DrainingMS      int64        `json:"draining_ms,omitzero"` // since when, Unix ms; 0: not draining
 	DiskID          ID64         `json:"disk_id"`
 	BootNonce       ID64         `json:"boot_nonce"` // of the process start that registered last
 	RPCAddr         string       `json:"rpc_addr"`

@@ -1,0 +1,185 @@
+package metastate
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// drawScaleEntry makes an entry about moves, growth or decommission that is
+// mostly what the state has.
+func drawScaleEntry(t *rapid.T, m *memTx, name string, inc topic.Incarnation, version uint64, node string) Entry {
+	ref := topic.Ref{Topic: name, Incarnation: inc, Partition: int32(rapid.IntRange(0, 2).Draw(t, "moving partition"))}
+	a, err := partition(m, ref)
+	if err != nil {
+		t.Fatalf("partition: %v", err)
+	}
+	if a == nil {
+		a = &topic.Assignment{Ref: ref, Replicas: []topic.Replica{{Node: "s1", DiskID: 1}}, LeaderEpoch: 1, ConfigVersion: 1}
+	}
+	disk := topic.ID64(1)
+	if mem, err := MemberByID(m, node); err == nil && mem != nil {
+		disk = mem.DiskID
+	}
+	switch rapid.IntRange(0, 7).Draw(t, "of scale") {
+	case 0, 1:
+		return &Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: a.Replicas[0].Node, To: node, ToDisk: disk}, ConfigVersion: a.ConfigVersion}}}
+	case 2:
+		return &Moves{Abort: []topic.Ref{ref}}
+	case 3:
+		return &Moves{End: []topic.Ref{ref}}
+	case 4:
+		return &SetDraining{ID: node, On: rapid.Bool().Draw(t, "on")}
+	case 5:
+		return &RemoveMember{ID: node, DiskID: disk, AcceptLoss: rapid.Bool().Draw(t, "loss")}
+	case 6:
+		return &ResetPartition{Ref: ref, Epoch: a.LeaderEpoch, Replica: topic.Replica{Node: node, DiskID: disk}}
+	}
+	grown := createMany(name, inc, rapid.IntRange(1, 4).Draw(t, "grown"), len(a.Replicas))
+	e := &GrowTopic{Name: name, Incarnation: inc, Version: version, Config: grown.Topic.Config}
+	if have, err := TopicByName(m, name); err == nil && have != nil && have.Partitions < len(grown.Assignments) {
+		e.Config.ReplicationFactor = have.ReplicationFactor
+		e.Added = grown.Assignments[have.Partitions:]
+	}
+	return e
+}
+
+// movable has a topic of one partition on s1 and members s1, s2, s3 on disk 1.
+func movable(t *testing.T) (*memTx, topic.Ref) {
+	t.Helper()
+	m := newMemTx()
+	for _, id := range []string{"s1", "s2", "s3"} {
+		wantOK(t, m.do(t, &RegisterMember{Member: member(id, 1, 1)}))
+	}
+	wantOK(t, m.do(t, createOne("orders", 7, "s1")))
+	return m, topic.Ref{Topic: "orders", Incarnation: 7}
+}
+
+func start(ref topic.Ref, from, to string, disk topic.ID64, version uint64) *Moves {
+	return &Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: from, To: to, ToDisk: disk, StartedMS: 9}, ConfigVersion: version}}}
+}
+
+func TestMoveOfALoneCopy(t *testing.T) {
+	m, ref := movable(t)
+	wantDone(t, m, "to a disk that the node has not", false, start(ref, "s1", "s2", 9, 1))
+	wantDone(t, m, "from a node without a replica", false, start(ref, "s2", "s3", 1, 1))
+	wantDone(t, m, "to where it is", false, start(ref, "s1", "s1", 1, 1))
+	wantDone(t, m, "of another configuration", false, start(ref, "s1", "s2", 1, 2))
+	wantDone(t, m, "to no member", false, start(ref, "s1", "s9", 1, 1))
+	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
+	wantDone(t, m, "start a second one", false, start(ref, "s1", "s3", 1, 2))
+	if got := TopicsOnNode(m, "s2"); len(got) != 1 {
+		t.Fatal("the destination does not know of its copy")
+	}
+	s1, s2 := topic.Replica{Node: "s1", DiskID: 1}, topic.Replica{Node: "s2", DiskID: 1, CopyID: 5}
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Replicas: []topic.Replica{s1, s2}}))
+	a, _ := partition(m, ref)
+	if len(a.Observers) != 0 || len(a.Before) != 1 || a.Since != 1 {
+		t.Fatalf("joined as %+v", a)
+	}
+	wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 3}}}))
+	wantOK(t, m.do(t, &ElectLeaders{Items: []Elected{{Ref: ref, Epoch: 2, ConfigVersion: 3, Leader: s2}}}))
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Replicas: []topic.Replica{s2}}))
+	wantDone(t, m, "end", true, &Moves{End: []topic.Ref{ref}})
+	wantDone(t, m, "end again", false, &Moves{End: []topic.Ref{ref}})
+	if len(TopicsOnNode(m, "s1")) != 0 {
+		t.Fatal("the source still counts as having it")
+	}
+}
+
+func TestAbortedMoveLeavesNothing(t *testing.T) {
+	m, ref := movable(t)
+	wantDone(t, m, "abort without a move", false, &Moves{Abort: []topic.Ref{ref}})
+	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
+	wantDone(t, m, "abort", true, &Moves{Abort: []topic.Ref{ref}})
+	wantDone(t, m, "abort again", false, &Moves{Abort: []topic.Ref{ref}})
+	wantDone(t, m, "end", true, &Moves{End: []topic.Ref{ref}})
+	if a, _ := partition(m, ref); len(a.Observers) != 0 || len(TopicsOnNode(m, "s2")) != 0 {
+		t.Fatal("something of the destination is left")
+	}
+	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 3))
+	wantOK(t, m.do(t, &DeleteTopic{Name: "orders", Incarnation: 7}))
+	checkInvariants(t, m)
+}
+
+func TestDecommission(t *testing.T) {
+	m, _ := movable(t)
+	wantCode(t, m.do(t, &SetDraining{ID: "s9", On: true}), problem.MemberNotFound)
+	remove := func(id string, disk topic.ID64) Result { return m.do(t, &RemoveMember{ID: id, DiskID: disk, NowMS: 5}) }
+	wantCode(t, remove("s2", 1), problem.PreconditionFailed) // not draining
+	res := m.do(t, &SetDraining{ID: "s2", On: true, NowMS: 4})
+	if wantOK(t, res); !res.Member.Draining || res.Member.DrainingMS != 4 {
+		t.Fatalf("%+v", res.Member)
+	}
+	// A restart does not end it.
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s2", 1, 2)}))
+	if mem, _ := MemberByID(m, "s2"); !mem.Draining || mem.DrainingMS != 4 {
+		t.Fatalf("after a restart %+v", mem)
+	}
+	wantCode(t, remove("s2", 9), problem.PreconditionFailed) // another disk
+	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
+	wantCode(t, remove("s1", 1), problem.HasAssignments)
+	wantOK(t, remove("s2", 1))
+	wantCode(t, remove("s2", 1), problem.MemberNotFound)
+	// The buried disk stays out, another one is a new member; both stay named.
+	wantCode(t, m.do(t, &RegisterMember{Member: member("s2", 1, 3)}), problem.Decommissioned)
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s2", 2, 3)}))
+	if mem, _ := MemberByID(m, "s2"); mem.Draining {
+		t.Fatal("the new member drains")
+	}
+	wantOK(t, m.do(t, &SetDraining{ID: "s2", On: true}))
+	wantOK(t, remove("s2", 2))
+	for disk := topic.ID64(1); disk <= 2; disk++ {
+		wantCode(t, m.do(t, &RegisterMember{Member: member("s2", disk, 4)}), problem.Decommissioned)
+	}
+	wantOK(t, m.do(t, &SetDraining{ID: "s1"}))
+	if mem, _ := MemberByID(m, "s1"); mem.Draining || mem.DrainingMS != 0 {
+		t.Fatal("cancelled, and still draining")
+	}
+	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
+	wantOK(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 1, AcceptLoss: true}))
+}
+
+func TestGrow(t *testing.T) {
+	m, _ := movable(t)
+	grow := func(version uint64, partitions int, added []topic.Assignment) Result {
+		cfg := topic.DefaultConfig()
+		cfg.Partitions = partitions
+		return m.do(t, &GrowTopic{Name: "orders", Incarnation: 7, Version: version, Config: cfg, Added: added})
+	}
+	more := createMany("orders", 7, 3, 1).Assignments
+	wantCode(t, grow(2, 3, more[1:]), problem.PreconditionFailed)
+	wantCode(t, grow(1, 1, nil), problem.InvalidRequest)
+	wantCode(t, grow(1, 3, more[2:]), problem.InvalidRequest)
+	wantCode(t, grow(1, 3, more[:2]), problem.InvalidRequest)
+	res := grow(1, 3, more[1:])
+	if wantOK(t, res); res.Topic.Version != 2 || res.Topic.Partitions != 3 {
+		t.Fatalf("grown to %+v", res.Topic)
+	}
+	if list, _ := AssignmentsByName(m, "orders"); len(list) != 3 {
+		t.Fatalf("%d partitions", len(list))
+	}
+	checkInvariants(t, m)
+}
+
+func TestReset(t *testing.T) {
+	m, ref := movable(t)
+	wantOK(t, m.do(t, &MarkDead{Items: []DeadMark{{ID: "s1"}}}))
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 2, 2)})) // it comes back on another disk
+	if got := leadership(t, m, "orders"); got != "@2" {
+		t.Fatalf("led by %q", got)
+	}
+	reset := func(epoch topic.Epoch, node string, disk topic.ID64) Result {
+		return m.do(t, &ResetPartition{Ref: ref, Epoch: epoch, Replica: topic.Replica{Node: node, DiskID: disk}})
+	}
+	wantCode(t, reset(1, "s1", 2), problem.PreconditionFailed)
+	wantCode(t, reset(2, "s1", 1), problem.NotReady)
+	wantOK(t, reset(2, "s1", 2))
+	if got := leadership(t, m, "orders"); got != "s1@3" {
+		t.Fatalf("after the reset led by %q", got)
+	}
+	checkInvariants(t, m)
+}
