@@ -55,22 +55,6 @@ func Configure(common proc.Common) (Config, error) {
 	return Config{Member: member.FromCommon(common, topic.RoleStorage), Bus: common.Bus}, nil
 }
 
-// purger is a node that looks, soon and once for each topic and 5 s, whether a life
-// of a topic has really ended, and then removes what it has of it. Anybody may have
-// asked: it believes the metastore leader only. It does not wait.
-type purger interface {
-	Purge(name string, id topic.Incarnation)
-}
-
-// openBus makes the bus; what it hears of purges is a question to the node.
-func openBus(cfg Config, m *member.Member, n nodeapi.Node, log *slog.Logger, registry prometheus.Registerer) (*bus.Bus, error) {
-	set := bus.Config{Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: log, Registry: registry}
-	if p, ok := n.(purger); ok {
-		set.TopicPurged = p.Purge
-	}
-	return bus.New(set)
-}
-
 // New opens and recovers; it starts nothing but Raft.
 func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon, error) {
 	fs, dir := vfs.OS(), cfg.Member.DataDir
@@ -90,7 +74,10 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	b, err := openBus(cfg, m, role.Node(), log, registry)
+	// Anybody may have said it: the role asks the metastore leader before it does.
+	b, err := bus.New(bus.Config{
+		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: log, Registry: registry, TopicPurged: role.Purge,
+	})
 	if err != nil {
 		return nil, errors.Join(err, role.Close(), m.Close())
 	}
