@@ -144,6 +144,9 @@ func listing(t *testing.T, dir string) string {
 // sent; recovered from, nothing is lost. A second recovery of one copy is ahead of the first.
 func TestRecoverFromAnyMember(t *testing.T) {
 	_, s1 := lostCluster(t)
+	if err := s1.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
 	s1.stop()
 	from := copyOf(t, s1)
 	v, first := recovered(t, func(f Found) (*Founded, error) { return Recover(from, f) })
@@ -151,6 +154,9 @@ func TestRecoverFromAnyMember(t *testing.T) {
 		if _, err := v.View().Topic(name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if list, err := v.stores.snaps.List(); err != nil || len(list) != 1 || list[0].Index != first.Index {
+		t.Errorf("something older is left to fall back to: %v, %v", list, err)
 	}
 	if v.View().ClusterID() != "lost" {
 		t.Errorf("the cluster is %q", v.View().ClusterID())
