@@ -70,3 +70,22 @@ func TestVerdictsOverALife(t *testing.T) {
 		t.Errorf("its successor: %s", v)
 	}
 }
+
+// Bug 4 of the seed's "Crash recovery bugs": a node that was elected and has not passed
+// its barrier yet, so may still be replaying, confirms nothing and forgets nothing,
+// whatever its state shows.
+func TestBug4AFreshLeaderConfirmsNothingBeforeItsBarrier(t *testing.T) {
+	r := newRig(t)
+	passed := r.term.Swap(nil) // as between the election and the barrier
+	defer r.term.Store(passed)
+	ask := &metaapi.ConfirmRequest{Questions: []metaapi.Question{{Kind: "incarnation", ID: 5}}}
+	if res, err := r.Confirm(t.Context(), ask); !problem.HasCode(err, problem.NotReady) {
+		t.Errorf("confirmed %+v, %v", res, err)
+	}
+	if _, err := r.ForgetEnded(t.Context(), &metaapi.ForgetEndedRequest{IDs: []topic.Incarnation{5}}); !problem.HasCode(err, problem.NotReady) {
+		t.Errorf("forgot: %v", err)
+	}
+	if _, err := r.Endings(t.Context(), &metaapi.EndingsRequest{}); !problem.HasCode(err, problem.NotReady) {
+		t.Errorf("listed: %v", err)
+	}
+}
