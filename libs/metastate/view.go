@@ -38,7 +38,8 @@ type View interface {
 	// Assignments returns the partitions of a name, ErrNoTopic or ErrUnavailable.
 	// A caller compares Incarnation with the one that it acts for.
 	Assignments(name string) (*Partitions, error)
-	// AssignmentsOf returns every partition that has a replica on node, or ErrUnavailable.
+	// AssignmentsOf returns every partition that has a copy on node, as a replica
+	// or an observer, or ErrUnavailable.
 	AssignmentsOf(node string) ([]topic.Assignment, error)
 	// Topics lists at most limit records by name, those with the prefix, after
 	// the name `after` ("" from the start).

@@ -35,7 +35,7 @@ type replica struct {
 	state *state // for Ended, which is not on a hot path
 
 	mu     sync.Mutex                     // guards the fields below, and the order of publications
-	onNode map[string]map[string]struct{} // node -> names with a replica there
+	onNode map[string]map[string]struct{} // node -> names with a copy there
 	sorted []*topic.Topic                 // by name; nil after a change
 }
 
@@ -162,7 +162,7 @@ func (r *replica) setMembersLocked(all map[string]*topic.Member) {
 
 func (r *replica) indexLocked(t *liveTopic) {
 	for i := range t.partitions.List {
-		for _, rep := range t.partitions.List[i].Replicas {
+		for _, rep := range slices.Concat(t.partitions.List[i].Replicas, t.partitions.List[i].Observers) {
 			names := r.onNode[rep.Node]
 			if names == nil {
 				names = map[string]struct{}{}
@@ -175,7 +175,7 @@ func (r *replica) indexLocked(t *liveTopic) {
 
 func (r *replica) unindexLocked(t *liveTopic) {
 	for i := range t.partitions.List {
-		for _, rep := range t.partitions.List[i].Replicas {
+		for _, rep := range slices.Concat(t.partitions.List[i].Replicas, t.partitions.List[i].Observers) {
 			delete(r.onNode[rep.Node], t.topic.Name)
 			if len(r.onNode[rep.Node]) == 0 {
 				delete(r.onNode, rep.Node)
@@ -287,7 +287,7 @@ func (r *replica) AssignmentsOf(node string) ([]topic.Assignment, error) {
 	var out []topic.Assignment
 	for _, name := range names {
 		for _, a := range r.find(name).partitions.List {
-			if _, ok := a.ReplicaOn(node); ok {
+			if a.On(node) {
 				out = append(out, a)
 			}
 		}

@@ -110,7 +110,7 @@ func (m *Meta) AssignmentsOf(node string) ([]topic.Assignment, error) {
 	var out []topic.Assignment
 	for _, p := range m.partitions {
 		for _, a := range p.List {
-			if _, ok := a.ReplicaOn(node); ok {
+			if a.On(node) {
 				out = append(out, a)
 			}
 		}

@@ -66,6 +66,23 @@ func (a *Assignment) ReplicaOn(node string) (Replica, bool) {
 	return Replica{}, false
 }
 
+// Replicated tells whether copies of the partition follow each other: it has
+// several, or one that gets another beside it.
+func (a *Assignment) Replicated() bool { return len(a.Replicas) > 1 || len(a.Observers) > 0 }
+
+// On tells whether a node has a copy, as a replica or as an observer.
+func (a *Assignment) On(node string) bool {
+	if _, ok := a.ReplicaOn(node); ok {
+		return true
+	}
+	for _, o := range a.Observers {
+		if o.Node == node {
+			return true
+		}
+	}
+	return false
+}
+
 // MemberRole is the program that a member runs.
 type MemberRole string
 

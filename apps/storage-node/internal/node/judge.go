@@ -56,18 +56,14 @@ func judge(view metastate.View, self string, disk topic.ID64, ref topic.Ref) jud
 	return judgement{standing: leads, a: a}
 }
 
-// holds tells whether this node has a replica of the partition that another one
+// holds tells whether this node has a copy of the partition that another one
 // leads, or none, or that is on another disk: it follows, and can be fenced.
 func (j judgement) holds(self string) bool {
-	if j.a == nil || !replicated(j.a) {
+	if j.a == nil || !j.a.Replicated() {
 		return false
 	}
-	_, ok := j.a.ReplicaOn(self)
-	return ok
+	return j.a.On(self)
 }
-
-// replicated tells whether a partition has several copies.
-func replicated(a *topic.Assignment) bool { return len(a.Replicas) > 1 }
 
 // refuse is the problem that a judgement means for a request, or nil when the
 // node serves the partition. read tells requests that change nothing, which know

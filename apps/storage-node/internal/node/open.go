@@ -129,7 +129,7 @@ func (n *Node) work(ctx context.Context, s *slot, w *opening, ref topic.Ref, a *
 		p, err = n.openPartition(ctx, ref, a)
 	}
 	if err == nil {
-		if err = p.Assume(partition.SetOf(a)); err != nil && fresh && !replicated(a) {
+		if err = p.Assume(partition.SetOf(a)); err != nil && fresh && !a.Replicated() {
 			err = errors.Join(err, p.Drop())
 			p = nil
 		}

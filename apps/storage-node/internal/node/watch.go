@@ -50,7 +50,7 @@ func (n *Node) reconcile(ctx context.Context) {
 		case gone, replaced, unknown:
 			n.drop(ref, s)
 		case leads:
-			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch && !replicated(j.a) {
+			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch && !j.a.Replicated() {
 				_, _ = n.begin(s, ref, j.a) // an error is remembered there, and told to who asks
 			}
 		case notReady: // before the latch nothing is decided
@@ -123,7 +123,7 @@ func (n *Node) retain(ctx context.Context) {
 			continue
 		}
 		p := n.peek(a.Ref)
-		if p == nil && !replicated(a) {
+		if p == nil && !a.Replicated() {
 			if p, err = n.partition(ctx, a.Ref, a); err != nil {
 				continue // logged where it was opened
 			}

@@ -24,11 +24,16 @@ var errNotFenced = errors.New("this copy has not promised the epoch that it is t
 // idempotent, and nothing that an older assignment says is done. When it returns
 // nil the assignment holds.
 func (p *Partition) Assume(set Set) error {
+	if !set.alone() {
+		if _, err := p.Identity(); err != nil {
+			return err
+		}
+	}
 	var err error
 	switch {
 	case set.Leader == p.s.Node:
 		err = p.lead(&set)
-	case p.fenceFile != nil: // else a lone copy without a leader, which waits
+	default:
 		err = p.follow(&set)
 	}
 	if err == nil {
@@ -48,7 +53,7 @@ func (p *Partition) Holds(a *topic.Assignment) bool {
 // names one.
 func (p *Partition) follow(set *Set) error {
 	p.mu.Lock()
-	p.fence.Recorded(set.Replicas)
+	p.fence.Recorded(p.own(set))
 	stale := p.leader != nil && set.Epoch < p.leader.Epoch()
 	var ended *queue.Queue
 	if !stale && p.leader != nil {
@@ -156,11 +161,11 @@ func (p *Partition) movedLocked() chan struct{} {
 
 // configureLocked makes a leader count by a newer replica set.
 func (p *Partition) configureLocked(set *Set) error {
-	if p.fence != nil {
-		p.fence.Recorded(set.Replicas)
-	}
-	p.setSize = len(set.Replicas)
-	moved, err := p.leader.Apply(set.Config, p.log.WrittenEnd())
+	config := set.Config
+	config.Replicas = p.own(set)
+	p.fence.Recorded(config.Replicas)
+	p.setSize = len(config.Replicas)
+	moved, err := p.leader.Apply(config, p.log.WrittenEnd())
 	if err != nil {
 		return fmt.Errorf("count %s by version %d of its replicas: %w", p.ref, set.Version, err)
 	}
@@ -168,9 +173,21 @@ func (p *Partition) configureLocked(set *Set) error {
 		p.advancedLocked()
 	}
 	p.leaseLocked()
-	if p.leader.NeedsBatch() && !set.alone() {
-		p.changeDue = true
+	if !p.leader.NeedsBatch() {
+		return nil
 	}
+	// Nothing may be produced for long: a record of this leadership settles the set.
+	p.changeDue = true
+	if err := p.changeLocked(); err != nil {
+		return err
+	}
+	p.leader.Appended(p.log.WrittenEnd())
+	leo, err := p.log.Sync()
+	if err != nil {
+		return p.failLocked(err)
+	}
+	p.syncedLocked(leo)
+	p.watch.tell()
 	return nil
 }
 

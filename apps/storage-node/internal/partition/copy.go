@@ -22,6 +22,9 @@ func SetOf(a *topic.Assignment) Set {
 	for _, r := range a.Replicas {
 		s.Replicas = append(s.Replicas, replicaOf(r))
 	}
+	for _, o := range a.Observers {
+		s.Observers = append(s.Observers, o.Node)
+	}
 	return s
 }
 
@@ -29,8 +32,8 @@ func replicaOf(r topic.Replica) quorum.Replica {
 	return quorum.Replica{Node: r.Node, Disk: r.DiskID, Copy: r.CopyID}
 }
 
-// alone tells that the partition has one copy: no fence, no fetching.
-func (s *Set) alone() bool { return len(s.Replicas) == 1 }
+// alone tells that the partition has one copy, and none that follows it.
+func (s *Set) alone() bool { return len(s.Replicas) == 1 && len(s.Observers) == 0 }
 
 // on returns the replica on a node.
 func (s *Set) on(node string) (quorum.Replica, bool) {
@@ -43,63 +46,76 @@ func (s *Set) on(node string) (quorum.Replica, bool) {
 }
 
 // identify compares the copy with what the metastore records, and gives a new
-// one its identities, durably before it is used when others will count it.
+// one its identities. Those of a copy that others will count are durable before it
+// is used; those of a lone one before they are recorded (Identity).
 func (p *Partition) identify(set *Set) error {
 	st, found := p.log.State()
-	want, _ := set.on(p.s.Node)
-	if set.alone() {
-		return p.identifyAlone(found, want)
-	}
+	want, recorded := set.on(p.s.Node)
 	promised, valid := p.fenceFile.Promised()
-	verdict := quorum.JudgeCopy(quorum.Found{
-		Disk: p.s.DiskID, Directory: found && st.DiskID == p.s.DiskID, Copy: st.CopyID, FenceValid: valid,
-		LEO: p.log.LEO(), HWM: st.HWM,
-	}, want, false)
-	p.state = st
-	fresh := !found || st.DiskID != p.s.DiskID
-	if verdict == quorum.Lost || fresh {
-		if verdict == quorum.Lost {
-			p.s.Metrics.LostCopies.Inc()
-			p.s.Log.Error("the copy on this disk is not what the metastore records; it fetches everything again and counts for nothing meanwhile",
-				"partition", p.ref.String(), "recorded_copy", want.Copy.String(), "log_end", p.log.LEO(), "high_watermark", st.HWM)
-		}
-		p.state.CopyID, p.state.DiskID = p.randomID(), p.s.DiskID
-		if p.state.LogID == 0 {
-			p.state.LogID = p.randomID()
-		}
-		if err := p.log.SaveState(p.state, true); err != nil {
-			return err
-		}
+	if !recorded { // an observer: it never counted
+		want = quorum.Replica{Node: p.s.Node, Disk: p.s.DiskID}
 	}
-	if !valid {
-		if err := p.fenceFile.Promise(0); err != nil {
-			return err
-		}
+	verdict := quorum.JudgeCopy(quorum.Found{
+		Disk: p.s.DiskID, Directory: found && st.DiskID == p.s.DiskID, Copy: st.CopyID,
+		FenceValid: valid || set.alone(), // nobody ever asked a lone copy for a promise
+		LEO:        p.log.LEO(), HWM: st.HWM,
+	}, want, len(set.Replicas) == 1)
+	if verdict == quorum.Lost && len(set.Replicas) == 1 && recorded {
+		return fmt.Errorf("%w: copy %s on disk %s is recorded", ErrLost, want.Copy, want.Disk)
+	}
+	p.state, p.identified = st, found
+	if !found || st.DiskID != p.s.DiskID || verdict == quorum.Lost {
+		p.renew(verdict, want.Copy)
 	}
 	p.fence = quorum.NewFence(quorum.Replica{Node: p.s.Node, Disk: p.s.DiskID, Copy: p.state.CopyID}, promised)
-	p.fence.Recorded(set.Replicas)
-	return nil
+	if set.alone() {
+		return nil
+	}
+	_, err := p.Identity()
+	return err
 }
 
-// identifyAlone is identify for a partition with one copy: the log's own end is
-// all there is to go by.
-func (p *Partition) identifyAlone(found bool, want quorum.Replica) error {
-	st, _ := p.log.State()
-	switch {
-	case found && st.DiskID != p.s.DiskID:
-		return fmt.Errorf("%w: made on disk %s", ErrLost, st.DiskID)
-	case want.Copy != 0 && (!found || st.CopyID != want.Copy):
-		return fmt.Errorf("%w: copy %s is recorded", ErrLost, want.Copy)
+// renew makes this another copy than any before.
+func (p *Partition) renew(verdict quorum.Verdict, recorded topic.ID64) {
+	if verdict == quorum.Lost {
+		p.s.Metrics.LostCopies.Inc()
+		p.s.Log.Error("the copy on this disk is not what the metastore records; it fetches everything again and counts for nothing meanwhile",
+			"partition", p.ref.String(), "recorded_copy", recorded.String(), "log_end", p.log.LEO(), "high_watermark", p.state.HWM)
 	}
-	if !found {
-		st.CopyID, st.LogID, st.DiskID = p.randomID(), p.randomID(), p.s.DiskID
-		// Without a state the log's own end is all there is to go by: what was
-		// synced and acknowledged is in it.
-		st.HWM = 0
+	p.state.CopyID, p.state.DiskID, p.identified = p.randomID(), p.s.DiskID, false
+	if p.state.LogID == 0 {
+		p.state.LogID = p.randomID()
 	}
-	p.state = st
-	return nil
 }
 
-// CopyID is the random id of the copy's directory.
-func (p *Partition) CopyID() topic.ID64 { return p.state.CopyID }
+// Identity is the random id of the copy, durable, as is its fence: what the
+// metastore may record.
+func (p *Partition) Identity() (topic.ID64, error) {
+	p.posMu.Lock()
+	st, saved := p.state, p.identified
+	p.posMu.Unlock()
+	if !saved {
+		st.HWM = p.hwm.Load()
+		if err := p.log.SaveState(st, true); err != nil {
+			return 0, fmt.Errorf("save the identity of %s: %w", p.ref, err)
+		}
+	}
+	if _, valid := p.fenceFile.Promised(); !valid {
+		if err := p.fenceFile.Promise(0); err != nil {
+			return 0, fmt.Errorf("make the fence of %s: %w", p.ref, err)
+		}
+	}
+	p.posMu.Lock()
+	p.identified = true
+	p.posMu.Unlock()
+	return st.CopyID, nil
+}
+
+// own gives the replicas as the rule counts them here: a lone copy whose id is not
+// recorded yet is this one.
+func (p *Partition) own(set *Set) []quorum.Replica {
+	if len(set.Replicas) == 1 && set.Replicas[0].Node == p.s.Node && set.Replicas[0].Disk == p.s.DiskID && set.Replicas[0].Copy == 0 {
+		return []quorum.Replica{p.fence.Self()}
+	}
+	return set.Replicas
+}

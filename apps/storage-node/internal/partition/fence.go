@@ -13,7 +13,7 @@ import (
 func (p *Partition) Fence(epoch topic.Epoch, known quorum.Leadership, positions bool) nodeapi.FenceAnswer {
 	p.mu.Lock()
 	out := nodeapi.FenceAnswer{Status: nodeapi.FenceUnavailable, CopyID: p.state.CopyID}
-	if p.fence == nil || p.closed {
+	if p.closed {
 		p.mu.Unlock()
 		return out
 	}

@@ -45,7 +45,7 @@ func (p *Partition) Request(epoch topic.Epoch) (nodeapi.FetchPartition, quorum.F
 	p.posMu.Unlock()
 	return nodeapi.FetchPartition{
 		Target: nodeapi.Target{Ref: p.ref, Epoch: epoch}, Copy: f.From.Copy, Offset: f.Offset, LastEpoch: f.LastEpoch,
-		HWM: p.hwm.Load(), PositionSeen: seen,
+		HWM: p.hwm.Load(), PositionSeen: seen, Observer: !p.fence.Counts(),
 	}, f, ok
 }
 

@@ -89,11 +89,10 @@ func (p *Partition) beginLocked(set *Set) error {
 // becomeLocked asks the rule whether this copy may lead.
 func (p *Partition) becomeLocked(set *Set) (*quorum.Leader, error) {
 	at := quorum.Log{LEO: p.log.LEO(), HWM: p.hwm.Load(), LastEpoch: p.log.LastEpoch()}
-	if p.fence != nil {
-		return quorum.Lead(p.fence, set.Config, set.Epoch, at)
-	}
-	self, _ := set.on(p.s.Node) // a lone copy need not be recorded
-	return quorum.BecomeLeader(self, set.Replicas, set.Epoch, at)
+	config := set.Config
+	config.Replicas = p.own(set)
+	p.fence.Recorded(config.Replicas)
+	return quorum.Lead(p.fence, config, set.Epoch, at)
 }
 
 // serveIfSettled opens the consume side of a leadership whose high watermark

@@ -58,8 +58,8 @@ type Partition struct {
 	log   *partlog.Log
 	state partlog.State // identities of the copy, and the positions; the rest is filled in at each save
 
-	// fenceFile and fence are the promise of a replicated copy, on disk and as the
-	// rule sees it; nil for a partition with one copy.
+	// fenceFile and fence are the copy's promise, on disk and as the rule sees it. A
+	// lone copy has no file until another one comes beside it.
 	fenceFile *partlog.Fence
 
 	// What requests read without the append lock, which is held across writes.
@@ -81,6 +81,7 @@ type Partition struct {
 	posMu      sync.Mutex
 	posVersion uint64
 	unsaved    bool // as a follower: the state has news that are not on disk
+	identified bool // the identities in the state are on disk
 
 	// mu is the append lock: it guards what follows and is held across the
 	// write of a batch (not its sync), so that batches stand in the order in
@@ -117,13 +118,11 @@ func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 	}
 	p := &Partition{s: s, ref: ref, dir: dir, id: s.ids.Add(1), lastFetch: neverFetched}
 	p.asked.Store(neverAsked)
-	if !set.alone() {
-		fence, err := partlog.OpenFence(s.FS, dir)
-		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", ref, err)
-		}
-		p.fenceFile = fence
+	fence, err := partlog.OpenFence(s.FS, dir)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
+	p.fenceFile = fence
 	opt := s.LogOptions
 	opt.OnDamage = p.damaged
 	log, err := partlog.Open(s.FS, dir, opt)
@@ -135,6 +134,7 @@ func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
 	}
 	p.hwm.Store(p.state.HWM)
+	p.fence.Recorded(p.own(&set))
 	if !set.alone() {
 		p.hwm.Store(min(p.state.HWM, log.LEO()))
 		if err := p.followLocked(); err != nil { // nobody else has it yet
@@ -217,7 +217,7 @@ func (p *Partition) Close() error {
 	var errs []error
 	if q := p.queue.Load(); q != nil {
 		errs = append(errs, q.Close())
-	} else if p.fenceFile != nil {
+	} else if p.following() {
 		errs = append(errs, p.saveFollowed(true))
 	}
 	return errors.Join(append(errs, p.end())...)
@@ -234,6 +234,12 @@ func (p *Partition) Drop() error {
 		q.Drop() // it was opened in between
 	}
 	return err
+}
+
+func (p *Partition) following() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.follower != nil
 }
 
 func (p *Partition) end() error {

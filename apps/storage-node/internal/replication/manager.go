@@ -145,7 +145,7 @@ func (m *Manager) pass(ctx context.Context) bool {
 	var opening sync.WaitGroup
 	for i := range list {
 		a := &list[i]
-		if len(a.Replicas) < 2 {
+		if !a.Replicated() {
 			continue
 		}
 		slots <- struct{}{}
@@ -188,7 +188,12 @@ func (m *Manager) pass(ctx context.Context) bool {
 func (m *Manager) report(a *topic.Assignment, p *partition.Partition) []metaapi.CopyReport {
 	own, _ := a.ReplicaOn(m.cfg.Self)
 	if own.CopyID == 0 && own.DiskID == m.cfg.DiskID {
-		return []metaapi.CopyReport{{Ref: a.Ref, Node: own.Node, WasDisk: own.DiskID, DiskID: own.DiskID, CopyID: p.CopyID()}}
+		id, err := p.Identity()
+		if err != nil {
+			m.cfg.Log.Warn("a copy cannot be recorded", "partition", a.String(), "error", err)
+			return nil
+		}
+		return []metaapi.CopyReport{{Ref: a.Ref, Node: own.Node, WasDisk: own.DiskID, DiskID: own.DiskID, CopyID: id}}
 	}
 	if a.Leader != m.cfg.Self {
 		return nil
