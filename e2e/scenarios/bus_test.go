@@ -1,0 +1,172 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+	"github.com/narad-mq/narad/libs/testkit"
+)
+
+// serveNATS runs a NATS server in the test until stop is called.
+func serveNATS(t *testing.T, addr string) (stop func()) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: n, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	return func() { s.Shutdown(); s.WaitForShutdown() }
+}
+
+// purges reads how many broadcasts of purges a node counted.
+func purges(c *harness.Cluster, id, outcome string) float64 {
+	m := regexp.MustCompile(`narad_bus_messages_total\{outcome="` + outcome + `",subject="topic_purged"\} (\S+)`).FindStringSubmatch(c.Metrics(id))
+	if m == nil {
+		return -1
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		return -1
+	}
+	return v
+}
+
+// TestBusOutcomes: with a NATS server that is absent, there, flooded with garbage and
+// forged purges, and gone again, everything that a client sees is the same; with one
+// that is there, storage nodes hear of deletes at once.
+func TestBusOutcomes(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	addr := testkit.FreeAddr(t)
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1, Args: []string{"--nats-url", "nats://" + addr}})
+	cl, err := client.New(client.Config{URLs: c.URLs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		if err := harness.Until(ctx, 20*time.Second, ok); err != nil {
+			t.Fatalf("gave up waiting until %s; logs in %s", what, c.Dir)
+		}
+	}
+	onDisk := func(name string) (left []string) {
+		t.Helper()
+		left, err := filepath.Glob(filepath.Join(c.Dir, "storage-*", "topics", name+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	// life makes a topic, uses it, deletes it, and waits until nothing of it is on a
+	// disk; it returns how long the delete took.
+	life := func(name string) time.Duration {
+		t.Helper()
+		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4}); err != nil {
+			t.Fatal(err)
+		}
+		produceN(ctx, t, cl, name, "m", 20)
+		if got := drain(ctx, t, cl, name, 20); len(got) != 20 {
+			t.Fatalf("%d of 20 messages", len(got))
+		}
+		if len(onDisk(name)) == 0 {
+			t.Fatal("nothing is on a disk: the test looks in the wrong place")
+		}
+		begin := time.Now()
+		if err := cl.DeleteTopic(ctx, name, ""); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(begin)
+		await("nothing of "+name+" is on a disk", func() bool { return len(onDisk(name)) == 0 })
+		t.Logf("%s: deleted after %s, off the disks after %s", name, took, time.Since(begin))
+		return took
+	}
+	nodes := []string{"gateway-1", "storage-1", "storage-2"}
+	absent := life("absent")
+	stop := serveNATS(t, addr)
+	defer func() { stop() }()
+	await("all are connected", func() bool {
+		for _, id := range nodes {
+			if gauge(c, id, "narad_bus_connected") != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	// What was said before may be heard, or lost: nobody may have listened yet.
+	await("the first delete is told", func() bool { return purges(c, "gateway-1", "published") == 1 })
+	heard := purges(c, "storage-1", "received")
+	there := life("there")
+	await("the storage nodes hear of the delete", func() bool {
+		return purges(c, "storage-1", "received") > heard && purges(c, "storage-2", "received") > 0
+	})
+
+	live, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "kept", Partitions: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	produceN(ctx, t, cl, "kept", "m", 20)
+	info, err := cl.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger, err := nats.Connect("nats://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		payload := fmt.Sprintf(`{"v":1,"id":"%016x","from":"gateway-1","sent_at":"","topic":"kept","incarnation":"%s"}`, i, live.Incarnation)
+		if i%2 == 0 {
+			payload = "\xff" + payload
+		}
+		if err := forger.Publish("narad."+info.ClusterID+".v1.topic_purged", []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := forger.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	forger.Close()
+	await("garbage is counted", func() bool { return purges(c, "storage-1", "ignored") >= 1500 })
+	flooded := life("flooded")
+	if got := drain(ctx, t, cl, "kept", 20); len(got) != 20 {
+		t.Errorf("%d of 20 messages of a live topic are left after a forged purge", len(got))
+	}
+	stop()
+	await("all have noticed", func() bool { return gauge(c, "gateway-1", "narad_bus_connected") == 0 })
+	gone := life("gone")
+	for _, id := range nodes {
+		if !c.Ready(id) {
+			t.Errorf("%s is not ready: readiness must not follow the bus", id)
+		}
+	}
+	for _, d := range []time.Duration{absent, there, flooded, gone} {
+		if d > 2*time.Second {
+			t.Errorf("a delete took %s: it waited for the bus", d)
+		}
+	}
+}
