@@ -185,6 +185,13 @@ func replaceRun(t *testing.T, fs vfs.FS, exported []byte) (oldRaw []byte, oldHWM
 // one, also when the power goes again while it is opened; once Replace or an Open
 // has shown the new one it is never the old one.
 func TestPowerCutAtEveryOperationOfReplace(t *testing.T) {
+	for _, killed := range []bool{false, true} { // before the decision is on disk
+		powerCutsOfReplace(t, killed)
+	}
+}
+
+func powerCutsOfReplace(t *testing.T, killed bool) {
+	t.Helper()
 	from := retained(t, 3)
 	start, exported, _ := from.ExportStart()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -227,16 +234,23 @@ func TestPowerCutAtEveryOperationOfReplace(t *testing.T) {
 		if armed && op.Changes() {
 			at := fmt.Sprintf("%s %s", op.Kind, op.Path)
 			look(mem.CrashClone(nil), at, 1)
-			look(mem.CrashClone(rng), at, 1)
+			for range 2 {
+				look(mem.CrashClone(rng), at, 1)
+			}
+			if killed && op.Kind == vfs.OpSyncDir {
+				killed = false
+				return vfs.Fault{Err: syscall.EIO}
+			}
 		}
 		return vfs.Fault{}
 	})
 	oldRaw, oldHWM, replace := replaceRun(t, fs, exported)
-	armed = true
-	if err := replace(); err != nil {
+	armed, decided = true, false
+	kill := killed
+	if err := replace(); err == nil == kill {
 		t.Fatal(err)
 	}
-	decided = true
+	decided = !kill
 	l := open(t, fs, Options{})
 	follow(t, l, from.began)
 	armed = false
