@@ -37,6 +37,7 @@ bench: build ## measure a fresh cluster on loopback against a bare server with a
 
 gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
+	$(GO) test -run '^$$' -bench AtScale -benchtime 5x ./libs/raftnode
 
 lint: standalone ## format, vet, static analysis, and each module alone
 	@out=$$($(GO) tool gofumpt -l apps libs tools e2e); if [ -n "$$out" ]; then echo "gofumpt would change:"; echo "$$out"; exit 1; fi
