@@ -54,7 +54,9 @@ func (p *Partition) Holds(a *topic.Assignment) bool {
 func (p *Partition) follow(set *Set) error {
 	p.mu.Lock()
 	p.fence.Recorded(p.own(set))
-	stale := p.leader != nil && set.Epoch < p.leader.Epoch()
+	// Of the epoch that is led here an assignment without this leader is an older
+	// one: nobody else leads that epoch, and none is named before the one that is.
+	stale := p.leader != nil && set.Epoch <= p.leader.Epoch()
 	var ended *queue.Queue
 	if !stale && p.leader != nil {
 		p.leader.StepDown(set.Epoch)
