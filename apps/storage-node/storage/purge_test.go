@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,6 +161,9 @@ func TestPurgeAgainstEverythingHeld(t *testing.T) {
 				}
 			}
 			check("at once")
+			if n := gauge(t, p, "narad_position_write_failures_total"); n != 0 {
+				t.Errorf("%v writes of positions were tried after the end", n)
+			}
 			p.shutDown() // saves what it has
 			c.hold = nil
 			p = c.start()
@@ -200,6 +204,9 @@ func TestForgedPurges(t *testing.T) {
 		if got := p.replay("orders", 0); !slices.Equal(got, []string{"1-1"}) {
 			t.Errorf("left %v", got)
 		}
+		if n := gauge(t, p, "narad_purge_failures_total"); n != 0 {
+			t.Errorf("%v purges of what lives were tried", n)
+		}
 		p.leads(func() { p.silent, p.living = errors.New("no leader"), nil })
 		p.role.Purge("orders", 1)
 		pass(30 * time.Second)
@@ -236,6 +243,47 @@ func TestPurgeBeforeTheReplicaKnows(t *testing.T) {
 		synctest.Wait()
 		if got := names(t, fs); got != "" {
 			t.Errorf("left %s", got)
+		}
+	})
+}
+
+// A request from an old view opens the life that is being purged: neither waits for
+// the other for ever, and nothing of it is left.
+func TestOpenDuringPurge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		var looks atomic.Int64
+		looks.Store(1000)
+		at, release := make(chan struct{}), make(chan struct{})
+		fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+			// The first look is whether there is something to purge, the second one is made under the guard.
+			if op.Kind == vfs.OpStat && op.Path == "data/topics/orders" && looks.Add(1) == 2 {
+				close(at)
+				<-release
+			}
+			return vfs.Fault{}
+		})
+		made(t, mem, "orders", 1)
+		c := newCluster(t, fs, "data")
+		c.put("orders", 1, onePartition())
+		p := c.start()
+		defer p.shutDown()
+		pass(time.Second) // the looks of the start
+		looks.Store(0)
+		p.leads(func() { delete(p.living, 1) })
+		p.role.Purge("orders", 1)
+		<-at
+		done := make(chan error, 1)
+		go func() { _, err := p.commit("orders", 0, batch(1, 1)); done <- err }()
+		synctest.Wait()
+		close(release)
+		<-done // refused, or taken by a directory made after the purge, which goes with the delete that is applied
+		pass(6 * time.Second)
+		p.remove("orders")
+		pass(6 * time.Second)
+		synctest.Wait()
+		if got := names(t, mem); got != "" {
+			t.Errorf("left %q", got)
 		}
 	})
 }
@@ -353,7 +401,7 @@ func TestBug4AFreshLeadersStateIsNoAuthority(t *testing.T) {
 			t.Fatalf("left %q", got)
 		}
 		p.leads(func() { p.silent = nil })
-		pass(2 * time.Minute)
+		pass(10 * time.Second) // it is asked again before the next sweep comes
 		synctest.Wait()
 		if got := names(t, fs); got != "" {
 			t.Errorf("left %q", got)
@@ -418,7 +466,9 @@ func TestSweepBrake(t *testing.T) {
 			}
 			p := cl.start()
 			defer p.shutDown()
-			pass(3 * time.Minute)
+			pass(time.Minute + time.Second)
+			cl.meta.PutMember(topic.Member{ID: "gateway-3", Role: topic.RoleGateway}) // a change, so that the replica is looked at
+			pass(2 * time.Minute)
 			synctest.Wait()
 			refuse := c.dead > 100 && c.dead*10 > c.dead+c.alive
 			want := c.alive

@@ -115,12 +115,9 @@ func (n *Node) Purge(name string, id topic.Incarnation) {
 	}
 }
 
-// applied looks which directories the replica shows without a life, after each
-// change. Before it has caught up it may show an old state, and nothing follows.
+// applied looks, after each change, which lives that were here the replica does not
+// show any more. Before it has caught up none was seen.
 func (n *Node) applied() {
-	if !n.view.CaughtUpOnce() {
-		return
-	}
 	r := n.reaper
 	var ended []life
 	r.mu.Lock()
