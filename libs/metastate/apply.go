@@ -60,6 +60,12 @@ func ApplyEntry(tx Tx, e Entry) (Result, error) {
 		return applyMoves(tx, e)
 	case *ResetPartition:
 		return applyReset(tx, e)
+	case *AttachChild:
+		return applyAttach(tx, e)
+	case *DetachChild:
+		return applyDetach(tx, e)
+	case *CreateChild:
+		return applyCreateChild(tx, e)
 	}
 	return Result{}, fmt.Errorf("%w: %d", ErrUnknownEntryType, e.EntryType())
 }

@@ -382,7 +382,7 @@ func drawEntry(t *rapid.T, m *memTx, next *topic.Incarnation) Entry {
 	if have, err := TopicByFolded(m, name); err == nil && have != nil && rapid.Bool().Draw(t, "current") {
 		inc, version = have.Incarnation, have.Version
 	}
-	switch rapid.IntRange(0, 14).Draw(t, "kind") {
+	switch rapid.IntRange(0, 17).Draw(t, "kind") {
 	case 0:
 		return &RegisterMember{Member: member(node, small, topic.ID64(rapid.IntRange(1, 5).Draw(t, "nonce"))), NowMS: 5}
 	case 1:
@@ -401,6 +401,8 @@ func drawEntry(t *rapid.T, m *memTx, next *topic.Incarnation) Entry {
 		return &DeleteTopic{Name: name, Incarnation: inc, Version: version * uint64(rapid.IntRange(0, 1).Draw(t, "cas"))}
 	case 5, 6, 7, 8:
 		return drawPartitionEntry(t, m, name, inc)
+	case 12, 13, 14:
+		return drawLink(t, m, name, inc, next)
 	case 9, 10, 11:
 		return drawScaleEntry(t, m, name, inc, version, node)
 	default:

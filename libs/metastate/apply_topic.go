@@ -10,6 +10,7 @@ import (
 
 func applyCreate(tx Tx, e *CreateTopic) (Result, error) {
 	t := e.Topic
+	t.Children, t.Parent = nil, nil // CreateChild links; this entry does not
 	if err := topic.ValidateName(t.Name); err != nil {
 		return refuse(problem.InvalidTopicName, err.Error()), nil
 	}
@@ -141,6 +142,11 @@ func applyUpdate(tx Tx, e *UpdateTopic) (Result, error) {
 	if e.Config.Partitions != t.Partitions || e.Config.ReplicationFactor != t.ReplicationFactor {
 		return refuse(problem.ImmutableField, "partitions and replication_factor cannot be changed by an update"), nil
 	}
+	for _, c := range t.Children {
+		if refused := checkDelay(e.Config.RetentionMS, c.DelayMS); refused.Refusal != nil {
+			return refused, nil
+		}
+	}
 	t.Config = e.Config
 	t.Version++
 	if err := put(tx, BucketTopics, []byte(t.Name), t); err != nil {
@@ -162,10 +168,14 @@ func applyDelete(tx Tx, e *DeleteTopic) (Result, error) {
 	if err != nil || t == nil {
 		return refused, err
 	}
+	linked, err := unlinkAll(tx, t, e.NowMS)
+	if err != nil {
+		return Result{}, err
+	}
 	if err := forget(tx, t, e.NowMS); err != nil {
 		return Result{}, err
 	}
-	return Result{Topic: t, Effects: Effects{Topics: []string{t.Name}}}, nil
+	return Result{Topic: t, Effects: Effects{Topics: append([]string{t.Name}, linked...)}}, nil
 }
 
 // forget removes everything of a life but the memory that it ended.

@@ -28,8 +28,11 @@ const releasedTable = `
 13 grow_topic 0.2.0
 14 set_draining 0.2.0
 15 remove_member 0.2.0
+16 attach_child 0.2.0
+17 detach_child 0.2.0
 18 moves 0.2.0
 19 reset_partition 0.2.0
+20 create_child 0.2.0
 `
 
 func TestEntryNumbersAreForEver(t *testing.T) {
@@ -59,6 +62,10 @@ func TestEntryNumbersAreForEver(t *testing.T) {
 func TestGoldenEntries(t *testing.T) {
 	cfg := topic.DefaultConfig()
 	ref := topic.Ref{Topic: "t", Incarnation: 10, Partition: 2}
+	attachment := topic.Attachment{
+		Parent: "p", ParentIncarnation: 1, Child: topic.Child{Name: "c", Incarnation: 2, DelayMS: 5, AttachEpoch: 3, AttachedMS: 4}, Points: []int64{7, 8},
+	}
+	attached := `{"parent":"p","parent_incarnation":"0000000000000001","name":"c","incarnation":"0000000000000002","delay_ms":5,"attach_epoch":"0000000000000003","attached_ms":4,"points":[7,8]}`
 	for _, c := range []struct {
 		e    Entry
 		json string
@@ -111,6 +118,13 @@ func TestGoldenEntries(t *testing.T) {
 		{
 			&ResetPartition{Ref: ref, Epoch: 3, Replica: topic.Replica{Node: "s1", DiskID: 5}, NowMS: 6, Operator: "o"},
 			"\x13" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"epoch":3,"replica":{"node":"s1","disk_id":"0000000000000005"},"now_ms":6,"operator":"o"}`,
+		},
+		{
+			&AttachChild{Attachment: attachment}, "\x10" + attached,
+		},
+		{
+			&DetachChild{Parent: "p", ParentIncarnation: 1, Child: "c", AttachEpoch: 3, NowMS: 5},
+			"\x11" + `{"parent":"p","parent_incarnation":"0000000000000001","child":"c","attach_epoch":"0000000000000003","now_ms":5}`,
 		},
 	} {
 		raw, err := Encode(c.e)

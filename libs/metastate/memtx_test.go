@@ -103,7 +103,7 @@ func checkInvariants(t fatalf, m *memTx) {
 	if err != nil {
 		t.Fatalf("topics: %v", err)
 	}
-	folded, assigned, moving, replicas := 0, 0, 0, map[string]bool{}
+	folded, assigned, moving, attached, replicas := 0, 0, 0, 0, map[string]bool{}
 	live := map[topic.Incarnation]bool{}
 	for i := range topics {
 		top := &topics[i]
@@ -126,6 +126,11 @@ func checkInvariants(t fatalf, m *memTx) {
 			t.Fatalf("%s: %s", top.Name, why)
 		}
 		assigned += len(list)
+		children, why := checkLinks(m, top)
+		if why != "" {
+			t.Fatalf("%s: %s", top.Name, why)
+		}
+		attached += children
 		if why := checkMoves(m, list); why != "" {
 			t.Fatalf("%s: %s", top.Name, why)
 		}
@@ -143,6 +148,9 @@ func checkInvariants(t fatalf, m *memTx) {
 	if len(m.data[BucketLive]) != folded || len(m.data[BucketFolded]) != folded || len(m.data[BucketAssignments]) != assigned || len(m.data[BucketReplicas]) != len(replicas) {
 		t.Fatalf("left over: %d folded names for %d topics, %d assignments for %d, %d replica keys for %d",
 			len(m.data[BucketFolded]), folded, len(m.data[BucketAssignments]), assigned, len(m.data[BucketReplicas]), len(replicas))
+	}
+	if len(m.data[BucketAttachments]) != attached {
+		t.Fatalf("%d attachments of %d children", len(m.data[BucketAttachments]), attached)
 	}
 	if len(m.data[BucketMoves]) != moving {
 		t.Fatalf("%d moves, %d of them of partitions that are there", len(m.data[BucketMoves]), moving)
@@ -168,6 +176,35 @@ func checkMoves(m *memTx, list []topic.Assignment) string {
 		}
 	}
 	return ""
+}
+
+// checkLinks checks that parents and children name each other, each with an
+// attachment, and returns how many children the topic has.
+func checkLinks(m *memTx, t *topic.Topic) (int, string) {
+	for _, c := range t.Children {
+		child, err := TopicByName(m, c.Name)
+		at, aerr := AttachmentByEpoch(m, c.AttachEpoch)
+		switch {
+		case err != nil || aerr != nil:
+			return 0, fmt.Sprint(err, aerr)
+		case child == nil || child.Incarnation != c.Incarnation || child.Parent == nil || child.Parent.AttachEpoch != c.AttachEpoch:
+			return 0, c.Name + " does not know its parent"
+		case at == nil || at.Parent != t.Name || at.ParentIncarnation != t.Incarnation || at.Child != c || IsEnded(m, c.AttachEpoch):
+			return 0, c.Name + " has no attachment"
+		case len(child.Children) > 0:
+			return 0, c.Name + " has children itself"
+		}
+	}
+	if t.Parent != nil {
+		p, err := TopicByName(m, t.Parent.Name)
+		if err != nil || p == nil {
+			return 0, "its parent is gone"
+		}
+		if c, ok := p.ChildNamed(t.Name); !ok || c.AttachEpoch != t.Parent.AttachEpoch || p.Incarnation != t.Parent.Incarnation {
+			return 0, "its parent does not know it"
+		}
+	}
+	return len(t.Children), ""
 }
 
 // checkSets is checkAssignments for a topic that has lived: a replica set may

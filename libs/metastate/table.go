@@ -28,8 +28,11 @@ const (
 	TypeGrowTopic      Type = 13
 	TypeSetDraining    Type = 14
 	TypeRemoveMember   Type = 15
+	TypeAttachChild    Type = 16
+	TypeDetachChild    Type = 17
 	TypeMoves          Type = 18
 	TypeResetPartition Type = 19
+	TypeCreateChild    Type = 20
 )
 
 // TypeRow is one row of the entry table.
@@ -69,8 +72,11 @@ func allRows() []TypeRow {
 		{TypeGrowTopic, "grow_topic", "0.2.0", func() Entry { return new(GrowTopic) }},
 		{TypeSetDraining, "set_draining", "0.2.0", func() Entry { return new(SetDraining) }},
 		{TypeRemoveMember, "remove_member", "0.2.0", func() Entry { return new(RemoveMember) }},
+		{TypeAttachChild, "attach_child", "0.2.0", func() Entry { return new(AttachChild) }},
+		{TypeDetachChild, "detach_child", "0.2.0", func() Entry { return new(DetachChild) }},
 		{TypeMoves, "moves", "0.2.0", func() Entry { return new(Moves) }},
 		{TypeResetPartition, "reset_partition", "0.2.0", func() Entry { return new(ResetPartition) }},
+		{TypeCreateChild, "create_child", "0.2.0", func() Entry { return new(CreateChild) }},
 	}
 }
 

@@ -23,6 +23,8 @@ const (
 	BucketTombstones Bucket = "tombstones"
 	// BucketMoves: key of the assignment -> topic.Move: partitions under way.
 	BucketMoves Bucket = "moves"
+	// BucketAttachments: attach epoch (8 bytes big-endian) -> topic.Attachment.
+	BucketAttachments Bucket = "attachments"
 	// BucketMeta: single values: keys below.
 	BucketMeta Bucket = "meta"
 )
@@ -31,7 +33,7 @@ const (
 func Buckets() []Bucket {
 	return []Bucket{
 		BucketTopics, BucketFolded, BucketAssignments, BucketReplicas, BucketLive,
-		BucketMembers, BucketEnded, BucketTombstones, BucketMoves, BucketMeta,
+		BucketMembers, BucketEnded, BucketTombstones, BucketMoves, BucketAttachments, BucketMeta,
 	}
 }
 

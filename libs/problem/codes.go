@@ -18,6 +18,7 @@ const (
 	InvalidReceiptHandle Code = "invalid_receipt_handle"
 	CrossOrigin          Code = "cross_origin"
 	TopicNotFound        Code = "topic_not_found"
+	ChildNotFound        Code = "child_not_found"
 	MemberNotFound       Code = "member_not_found"
 	RouteNotFound        Code = "route_not_found"
 	MethodNotAllowed     Code = "method_not_allowed"
@@ -25,6 +26,10 @@ const (
 	TopicExists          Code = "topic_exists"
 	TopicChanged         Code = "topic_changed"
 	TopicInUse           Code = "topic_in_use"
+	RoleConflict         Code = "role_conflict"
+	AlreadyAttached      Code = "already_attached"
+	TooManyChildren      Code = "too_many_children"
+	RetentionTooShort    Code = "retention_too_short"
 	ImmutableField       Code = "immutable_field"
 	HasMemberRecord      Code = "has_member_record"
 	HasAssignments       Code = "has_assignments"
@@ -96,6 +101,7 @@ var table = []Row{
 	{InvalidReceiptHandle, 400, AppliedNo, 0, "send the handle as it was given"},
 	{CrossOrigin, 403, AppliedNo, 0, "do not call from another site's page"},
 	{TopicNotFound, 404, AppliedNo, 0, "check the name"},
+	{ChildNotFound, 404, AppliedNo, 0, "check the name"},
 	{MemberNotFound, 404, AppliedNo, 0, "check the name"},
 	{RouteNotFound, 404, AppliedNo, 0, "check the path"},
 	{MethodNotAllowed, 405, AppliedNo, 0, "use a method of the Allow header"},
@@ -103,6 +109,10 @@ var table = []Row{
 	{TopicExists, 409, AppliedNo, 0, "use the existing topic or another name"},
 	{TopicChanged, 409, AppliedNo, 0, "read the topic again and decide"},
 	{TopicInUse, 409, AppliedNo, 0, "remove what uses the topic first"},
+	{RoleConflict, 409, AppliedNo, 0, "use a topic of another role"},
+	{AlreadyAttached, 409, AppliedNo, 0, "detach the child first"},
+	{TooManyChildren, 409, AppliedNo, 0, "detach a child, or use another parent"},
+	{RetentionTooShort, 409, AppliedNo, 0, "raise the parent's retention to minimum_ms"},
 	{ImmutableField, 409, AppliedNo, 0, "create another topic"},
 	{HasMemberRecord, 409, AppliedNo, 0, "decommission the member: forget is for Raft servers that never registered"},
 	{HasAssignments, 409, AppliedNo, 0, "delete the topics that have partitions there"},

@@ -8,7 +8,85 @@ type Topic struct {
 	Version     uint64      `json:"version"`       // grows by one with each change
 	CreatedAtMS int64       `json:"created_at_ms"` // Unix milliseconds, the proposer's clock
 	Config
+	// Children are the topics that every committed message is copied to, by name.
+	Children []Child `json:"children,omitempty"`
+	// Parent is where the messages of a child come from; nil: it has none.
+	Parent *Parent `json:"parent,omitempty"`
 }
+
+// Child is a topic that is attached to a parent, as the parent's record has it.
+type Child struct {
+	Name        string      `json:"name"`
+	Incarnation Incarnation `json:"incarnation"`
+	DelayMS     int64       `json:"delay_ms"`     // 0: a plain child
+	AttachEpoch ID64        `json:"attach_epoch"` // random, of this attachment
+	AttachedMS  int64       `json:"attached_ms"`  // Unix ms, the proposer's clock
+}
+
+// Parent is the other side of a Child.
+type Parent struct {
+	Name        string      `json:"name"`
+	Incarnation Incarnation `json:"incarnation"`
+	DelayMS     int64       `json:"delay_ms"`
+	AttachEpoch ID64        `json:"attach_epoch"`
+}
+
+// Role is what a topic is in fan-out.
+type Role string
+
+// The roles.
+const (
+	RoleStandalone Role = "standalone"
+	RoleParent     Role = "parent"
+	RoleChild      Role = "child"
+	RoleDelayChild Role = "delay_child"
+)
+
+// Role tells what the topic is.
+func (t *Topic) Role() Role {
+	switch {
+	case t.Parent != nil && t.Parent.DelayMS > 0:
+		return RoleDelayChild
+	case t.Parent != nil:
+		return RoleChild
+	case len(t.Children) > 0:
+		return RoleParent
+	}
+	return RoleStandalone
+}
+
+// ChildNamed returns the attached child of that name, if any.
+func (t *Topic) ChildNamed(name string) (Child, bool) {
+	for _, c := range t.Children {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Child{}, false
+}
+
+// Attachment is one child of one parent, and where in the parent's partitions it
+// began.
+type Attachment struct {
+	Parent            string      `json:"parent"`
+	ParentIncarnation Incarnation `json:"parent_incarnation"`
+	Child
+	// Points are the high watermarks of the parent's partitions when the child was
+	// attached, by index: what is committed from there on is copied. A partition
+	// beyond them came later and is copied from its log start.
+	Points []int64 `json:"points"`
+}
+
+// Bounds of fan-out (api.md, section 9).
+const (
+	// MaxChildren bounds what one committed message costs.
+	MaxChildren = 108
+	// MaxDelayMS bounds a child's delay: 365 days.
+	MaxDelayMS = 365 * 24 * 3600 * 1000
+	// DelayMarginMS is what a parent keeps its messages beyond the longest delay of
+	// a child, so that a cursor that stood still for a while loses nothing: 1 h.
+	DelayMarginMS = 3600 * 1000
+)
 
 // Replica is one copy that may count toward a partition's majority: a node
 // *and* the disk on which the copy was placed. A node that comes back with
