@@ -66,7 +66,6 @@ const (
 const (
 	// ReconcileWait is how long a storage node's sweep at the start waits for the
 	// replica to catch up; then it is skipped, so that nothing is deleted in a hurry.
-	// Nothing sweeps in this release.
 	ReconcileWait = 60 * time.Second
 	// FreshContact is how long ago the leader may have been heard for a node to be
 	// ready, and caught up.

@@ -201,3 +201,36 @@ func TestFlushCadence(t *testing.T) {
 		}
 	})
 }
+
+// A queue that was dropped leases, arms, settles and saves nothing any more, although
+// its source would still answer.
+func TestADroppedQueueGivesNothing(t *testing.T) {
+	r := newRig(t)
+	r.src.hwm.Store(5)
+	want := queue.Want{Records: 1, Bytes: 100, First: true, VisibilityMS: 1000}
+	held, _, err := r.q.Take(&want, lim, nil)
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	r.q.Drop()
+	saves, _ := r.src.counts()
+	want.Records = 1
+	if got, _, err := r.q.Take(&want, lim, nil); !errors.Is(err, queue.ErrClosed) || len(got) != 0 {
+		t.Errorf("take: %+v, %v", got, err)
+	}
+	if _, err := r.q.Arm("gateway-1", lim); !errors.Is(err, queue.ErrClosed) {
+		t.Errorf("arm: %v", err)
+	}
+	out := make([]nodeapi.SettleStatus, 1)
+	r.q.Settle([]nodeapi.SettleOp{{Kind: nodeapi.SettleAck, Offset: held[0].Offset, Epoch: held[0].Epoch, Nonce: held[0].Nonce}}, out)
+	if out[0] != nodeapi.SettleUnavailable {
+		t.Errorf("settle: %d", out[0])
+	}
+	r.q.GiveBack(held)
+	if err := r.q.Close(); err != nil {
+		t.Error(err)
+	}
+	if after, _ := r.src.counts(); after != saves {
+		t.Errorf("saved %d times after the drop", after-saves)
+	}
+}
