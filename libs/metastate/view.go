@@ -48,6 +48,10 @@ type View interface {
 	Members() *MemberTable
 	// Ended tells whether the replica remembers the end of this incarnation.
 	Ended(id topic.Incarnation) bool
+	// Attachment returns one attachment of a child, with its attach points, or nil
+	// when it has ended or is not known yet. It reads the database: for starts of
+	// cursors, not for messages. Gated by the latch: ErrUnavailable.
+	Attachment(epoch topic.ID64) (*topic.Attachment, error)
 	// ClusterID is "" until it was applied.
 	ClusterID() string
 	// Changed returns a channel that is closed at the next change of topics,

@@ -324,6 +324,18 @@ func (r *replica) byName() []*topic.Topic {
 // Members implements metastate.View.
 func (r *replica) Members() *metastate.MemberTable { return r.members.Load() }
 
+// Attachment implements metastate.View.
+func (r *replica) Attachment(epoch topic.ID64) (at *topic.Attachment, err error) {
+	if !r.latched.Load() {
+		return nil, metastate.ErrUnavailable
+	}
+	err = r.state.read(func(tx stateTx) error {
+		at, err = metastate.AttachmentByEpoch(tx, epoch)
+		return err
+	})
+	return at, err
+}
+
 // Ended implements metastate.View. It reads the state, and says no when that fails.
 func (r *replica) Ended(id topic.Incarnation) bool {
 	ended := false

@@ -12,14 +12,15 @@ import (
 // Meta is a metastate.View that a test fills by hand. The zero value is not
 // usable; call NewMeta. It starts latched and caught up.
 type Meta struct {
-	mu         sync.Mutex // guards all below
-	topics     map[string]*topic.Topic
-	partitions map[string]*metastate.Partitions
-	members    *metastate.MemberTable
-	ended      map[topic.Incarnation]bool
-	changed    chan struct{}
-	caughtUp   bool
-	latched    bool
+	mu          sync.Mutex // guards all below
+	topics      map[string]*topic.Topic
+	partitions  map[string]*metastate.Partitions
+	members     *metastate.MemberTable
+	ended       map[topic.Incarnation]bool
+	attachments map[topic.ID64]*topic.Attachment
+	changed     chan struct{}
+	caughtUp    bool
+	latched     bool
 }
 
 var _ metastate.View = (*Meta)(nil)
@@ -29,7 +30,7 @@ func NewMeta() *Meta {
 	return &Meta{
 		topics: map[string]*topic.Topic{}, partitions: map[string]*metastate.Partitions{},
 		members: &metastate.MemberTable{ByID: map[string]*topic.Member{}},
-		ended:   map[topic.Incarnation]bool{}, changed: make(chan struct{}), caughtUp: true, latched: true,
+		ended:   map[topic.Incarnation]bool{}, attachments: map[topic.ID64]*topic.Attachment{}, changed: make(chan struct{}), caughtUp: true, latched: true,
 	}
 }
 
@@ -144,6 +145,21 @@ func (m *Meta) Ended(id topic.Incarnation) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ended[id]
+}
+
+// PutAttachment adds an attachment.
+func (m *Meta) PutAttachment(at topic.Attachment) {
+	m.change(func() { m.attachments[at.AttachEpoch] = &at })
+}
+
+// Attachment implements metastate.View.
+func (m *Meta) Attachment(epoch topic.ID64) (*topic.Attachment, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.latched {
+		return nil, metastate.ErrUnavailable
+	}
+	return m.attachments[epoch], nil
 }
 
 // ClusterID implements metastate.View.
