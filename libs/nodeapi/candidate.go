@@ -15,6 +15,9 @@ type Candidate interface {
 	Prime(ctx context.Context, req *PrimeRequest) error
 	// Standing tells how the node stands to partitions, from memory.
 	Standing(ctx context.Context, req *StandingRequest) (*StandingResult, error)
+	// Vouch tells what the node says, as a leader, about the copies of partitions,
+	// from memory.
+	Vouch(ctx context.Context, req *VouchRequest) (*VouchResult, error)
 }
 
 // PrimeRequest is positions for leaderships that are about to begin.
@@ -68,6 +71,7 @@ func ServeCandidate(s *rpc.Server, c Candidate) {
 		return &nothing{}, c.Prime(ctx, req)
 	})
 	rpc.HandleJSON(s, methodStanding, c.Standing)
+	rpc.HandleJSON(s, methodVouch, c.Vouch)
 }
 
 var _ Candidate = (*ReplicaClient)(nil)

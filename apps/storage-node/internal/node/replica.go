@@ -240,6 +240,20 @@ func (n *Node) Standing(_ context.Context, req *nodeapi.StandingRequest) (*nodea
 	return res, nil
 }
 
+// Vouch implements nodeapi.Candidate.
+func (n *Node) Vouch(_ context.Context, req *nodeapi.VouchRequest) (*nodeapi.VouchResult, error) {
+	if len(req.Partitions) > nodeapi.MaxVouchPartitions {
+		return nil, problem.New(problem.InvalidRequest, "%d partitions", len(req.Partitions)).With("parameter", "partitions")
+	}
+	res := &nodeapi.VouchResult{Partitions: make([]nodeapi.Vouch, len(req.Partitions))}
+	for i, ref := range req.Partitions {
+		if p := n.peek(ref); p != nil && judge(n.view, n.self, n.disk, ref).standing == leads {
+			res.Partitions[i] = p.Vouch()
+		}
+	}
+	return res, nil
+}
+
 // Copy opens this node's copy of a replicated partition and gives it the role
 // that the assignment names. With an error the copy may still be there: it can be
 // fenced although it cannot lead.

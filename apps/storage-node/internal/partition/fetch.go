@@ -148,15 +148,3 @@ func (p *Partition) answerStart(a nodeapi.FetchAnswer) nodeapi.FetchAnswer {
 	a.Status, a.LogStart, a.Snapshot = nodeapi.FetchBelowStart, start, exported
 	return a
 }
-
-// Vouch lists copies of lost replicas that now hold everything committed, for
-// the metastore to record in their place, and the configuration that this holds for.
-func (p *Partition) Vouch() (epoch topic.Epoch, version uint64, copies []quorum.Replica) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.leader == nil {
-		return 0, 0, nil
-	}
-	v := p.leader.Vouch(func(int64) bool { return false })
-	return v.Epoch, v.Version, v.Readmissible
-}

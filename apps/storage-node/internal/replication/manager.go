@@ -198,13 +198,13 @@ func (m *Manager) report(a *topic.Assignment, p *partition.Partition) []metaapi.
 	if a.Leader != m.cfg.Self {
 		return nil
 	}
-	epoch, version, copies := p.Vouch()
+	v := p.Vouch()
 	var out []metaapi.CopyReport
-	for _, c := range copies {
-		if was, ok := a.ReplicaOn(c.Node); ok && epoch == a.LeaderEpoch && version == a.ConfigVersion {
+	for _, c := range v.Copies {
+		if was, ok := a.ReplicaOn(c.Node); ok && c.Readmissible && v.Epoch == a.LeaderEpoch && v.ConfigVersion == a.ConfigVersion {
 			out = append(out, metaapi.CopyReport{
-				Ref: a.Ref, Node: c.Node, WasDisk: was.DiskID, Was: was.CopyID, DiskID: c.Disk, CopyID: c.Copy,
-				Epoch: epoch, ConfigVersion: version,
+				Ref: a.Ref, Node: c.Node, WasDisk: was.DiskID, Was: was.CopyID, DiskID: c.DiskID, CopyID: c.CopyID,
+				Epoch: v.Epoch, ConfigVersion: v.ConfigVersion,
 			})
 		}
 	}

@@ -1,0 +1,79 @@
+package nodeapi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// VouchRequest asks a node about partitions that it leads, at most
+// MaxVouchPartitions.
+type VouchRequest struct {
+	Partitions []topic.Ref `json:"partitions"`
+}
+
+// MaxVouchPartitions bounds one VouchRequest: far above the moves that run at
+// once, and a reply of some 200 bytes for each copy of each.
+const MaxVouchPartitions = 1000
+
+// VouchResult answers in the order of the request.
+type VouchResult struct {
+	Partitions []Vouch `json:"partitions"`
+}
+
+// Vouch is what the leader of a partition says about its copies. Zero of a node
+// that does not lead it. It holds while the metastore shows that epoch, that
+// configuration and this leader.
+type Vouch struct {
+	Epoch         topic.Epoch `json:"epoch"` // 0: it does not lead
+	ConfigVersion uint64      `json:"config_version"`
+	Settled       bool        `json:"settled"` // the configuration is proven by a committed record
+	// Proven tells that a record of this epoch is committed, so that HWM covers
+	// everything that any epoch before committed.
+	Proven bool  `json:"proven"`
+	HWM    int64 `json:"hwm"`
+	Bytes  int64 `json:"bytes"` // of the log
+
+	Copies []VouchedCopy `json:"copies"` // of the replicas, then of others that fetch
+}
+
+// VouchedCopy is one copy as the leader knows it.
+type VouchedCopy struct {
+	topic.Replica
+	Near         bool  `json:"near"`         // an observer that lacks at most quorum.CatchUpBytes
+	Readmissible bool  `json:"readmissible"` // it has everything that the lost copy of its node had to have
+	MissingBytes int64 `json:"missing_bytes"`
+	HeardAgoMS   int64 `json:"heard_ago_ms"` // of its last fetch in this epoch; -1: none
+	LEO          int64 `json:"leo"`
+}
+
+// Copy returns what is vouched for a node's copy.
+func (v *Vouch) Copy(node string) (VouchedCopy, bool) {
+	for _, c := range v.Copies {
+		if c.Node == node {
+			return c, true
+		}
+	}
+	return VouchedCopy{}, false
+}
+
+const (
+	maxVouchBody  = 1 << 20 // 1,000 partitions with the longest names
+	maxVouchReply = 4 << 20
+)
+
+var methodVouch = rpc.Method{Name: "vouch", Class: rpc.ClassControl, MaxRequest: maxVouchBody, MaxReply: maxVouchReply}
+
+// Vouch implements Candidate.
+func (c *ReplicaClient) Vouch(ctx context.Context, req *VouchRequest) (*VouchResult, error) {
+	if len(req.Partitions) > MaxVouchPartitions {
+		return nil, c.tooMany(methodVouch, len(req.Partitions), MaxVouchPartitions)
+	}
+	res, err := rpc.CallJSON[VouchResult](ctx, c.peer, methodVouch, req)
+	if err == nil && len(res.Partitions) != len(req.Partitions) {
+		return nil, c.lost(methodVouch, fmt.Errorf("%d answers for %d partitions", len(res.Partitions), len(req.Partitions)))
+	}
+	return res, err
+}
