@@ -190,7 +190,7 @@ func (c *cluster) Standing(_ context.Context, node string, refs []topic.Ref) ([]
 	return out, nil
 }
 
-func (c *cluster) runner(timing Timing) *Runner {
+func (c *cluster) runner(timing Timing) *term {
 	c.t.Helper()
 	start := time.Now()
 	r, err := New(Config{
@@ -200,8 +200,7 @@ func (c *cluster) runner(timing Timing) *Runner {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r.early, r.notBack = early{}, map[topic.Ref]time.Duration{}
-	return r
+	return r.newTerm()
 }
 
 func (c *cluster) leader(name string, p int) string {
@@ -434,4 +433,24 @@ func TestRunFollowsTheView(t *testing.T) {
 	testkit.Poll(t, 5*time.Second, "a leader", func() bool { return c.leader("a", 0) == "s1@1" })
 	cancel()
 	<-done
+}
+
+// Leaderships of the metastore that flap may overlap: a run that ends and the next
+// one share nothing that they write (the race detector looks on).
+func TestRunsMayOverlap(t *testing.T) {
+	c := newCluster(t)
+	r := c.runner(Timing{Balance: time.Nanosecond, Retry: time.Millisecond, Probe: time.Millisecond, Silence: time.Millisecond}).Runner
+	c.topic("a", 3, "s2")
+	c.behind["s1"] = true
+	c.down["s2"] = true
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var runs sync.WaitGroup
+	for range 2 {
+		runs.Go(func() { r.Run(ctx) })
+	}
+	for range 20 {
+		r.Suspect("s2")
+	}
+	runs.Wait()
 }

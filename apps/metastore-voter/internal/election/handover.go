@@ -33,7 +33,7 @@ func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error
 }
 
 // balance moves some leaderships back to the first replica of their set.
-func (r *Runner) balance(ctx context.Context, m members) {
+func (r *term) balance(ctx context.Context, m members) {
 	now := r.cfg.Mono()
 	var list []*contest
 	err := r.each(func(a *topic.Assignment) {

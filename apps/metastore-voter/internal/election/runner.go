@@ -81,11 +81,19 @@ type Runner struct {
 	// turn makes elections take turns, and is held across them: two at once of one
 	// partition would only spoil each other.
 	turn sync.Mutex
+}
 
-	// What follows belongs to the loop of Run.
+// term is one Run: what it remembers ends with it, so that one that still ends and
+// the next one that begins when leaderships flap share nothing.
+type term struct {
+	*Runner
 	early    early
 	notBack  map[topic.Ref]time.Duration // when moving a leadership back was refused
 	balanced time.Duration               // when leaderships were moved back last
+}
+
+func (r *Runner) newTerm() *term {
+	return &term{Runner: r, early: early{}, notBack: map[topic.Ref]time.Duration{}, balanced: r.cfg.Mono()}
 }
 
 type metrics struct{ elections *prometheus.CounterVec }
@@ -106,8 +114,9 @@ func New(cfg Config) (*Runner, error) {
 }
 
 // Run elects until ctx ends, which is when this voter leads no longer.
-func (r *Runner) Run(ctx context.Context) {
-	r.early, r.notBack, r.balanced = early{}, map[topic.Ref]time.Duration{}, r.cfg.Mono()
+func (r *Runner) Run(ctx context.Context) { r.newTerm().run(ctx) }
+
+func (r *term) run(ctx context.Context) {
 	retry := time.NewTicker(r.timing.Retry)
 	defer retry.Stop()
 	for ctx.Err() == nil {
@@ -146,7 +155,7 @@ func (r *Runner) Suspect(node string) {
 
 // pass elects for every partition that has no leader and can have one, and moves
 // some leaderships back when it is time.
-func (r *Runner) pass(ctx context.Context) {
+func (r *term) pass(ctx context.Context) {
 	m := members(r.cfg.View.Members().ByID)
 	var list []*contest
 	err := r.each(func(a *topic.Assignment) {

@@ -13,7 +13,7 @@ import (
 // time, and no follower of a partition that it leads has fetched from it since
 // the look began, that partition gets a new leader early. A node that is only
 // unreachable from one follower, or from this voter, keeps what it leads.
-func (r *Runner) check(ctx context.Context, node string) {
+func (r *term) check(ctx context.Context, node string) {
 	var list []*topic.Assignment
 	err := r.each(func(a *topic.Assignment) {
 		if a.Leader == node && len(a.Replicas) > 1 {
