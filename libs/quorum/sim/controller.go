@@ -241,7 +241,12 @@ func (w *world) mend() {
 		return
 	}
 	w.askVouch()
+	w.readmit()
+}
+
+// readmit re-admits what the leader last vouched for.
+func (w *world) readmit() {
 	for _, r := range w.control.vouch.Readmissible {
-		w.changeTo(readmitted(s.set.Replicas, r))
+		w.changeTo(readmitted(w.meta.now().set.Replicas, r))
 	}
 }

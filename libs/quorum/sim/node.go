@@ -76,6 +76,7 @@ func (n *node) start() {
 	n.fence = quorum.NewFence(n.known(), n.disk.fence)
 	n.fence.Recorded(n.shown().set.Replicas)
 	n.follow()
+	n.shownMore()
 }
 
 // known is the replica that this copy goes by.

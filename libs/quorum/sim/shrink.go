@@ -9,13 +9,19 @@ const shrinkRuns = 20_000
 // whatever way, and returns the shortest one found with its trace. A step draws
 // from its own number only, so that leaving one out changes no other's.
 func Shrink(f *Failure) *Failure {
-	best := f.choices
+	best, opt := f.choices, f.opt
+	for opt.calm = 1; opt.calm < 40; opt.calm++ {
+		if _, failed := play(f.Seed, opt, best, false); failed != nil {
+			best = failed.choices
+			break
+		}
+	}
 	runs := 0
 	for size := len(best) / 2; size > 0 && runs < shrinkRuns; {
 		removed := false
 		for at := 0; at < len(best) && runs < shrinkRuns; runs++ {
 			without := slices.Concat(best[:at], best[min(at+size, len(best)):])
-			if _, failed := play(f.Seed, f.opt, without, false); failed != nil {
+			if _, failed := play(f.Seed, opt, without, false); failed != nil {
 				best, removed = failed.choices, true
 				continue
 			}
@@ -25,6 +31,6 @@ func Shrink(f *Failure) *Failure {
 			size /= 2
 		}
 	}
-	_, short := play(f.Seed, f.opt, best, true)
+	_, short := play(f.Seed, opt, best, true)
 	return short
 }

@@ -13,10 +13,9 @@ type action func(w *world) bool
 // faults are absent from some runs, so that others reach deep.
 type weather struct {
 	replicas int
-	faultIn  int    // one step of so many is a fault
-	calm     int    // turns without faults at the beginning
-	dueAt    int    // step at which due is done
-	due      func() // nil: nothing
+	faultIn  int            // one step of so many is a fault
+	calm     int            // turns without faults at the beginning
+	due      map[int]func() // by step
 	begin    func(w *world, leader *node, followers []*node)
 	usual    table
 	faults   table
@@ -34,7 +33,10 @@ type Storm struct {
 
 // later has something happen at a step.
 func (v *weather) later(step int, do func()) {
-	v.dueAt, v.due = step, do
+	if v.due == nil {
+		v.due = map[int]func(){}
+	}
+	v.due[step] = do
 }
 
 func newWeather(rng *rand.Rand, storm Storm) weather {

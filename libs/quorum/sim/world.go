@@ -13,6 +13,7 @@ const maxNodes = 6
 
 // Options are what a run is told.
 type Options struct {
+	calm  int // turns without faults at the beginning, if the weather has more; 0: the weather's
 	Steps int
 	Bug   Bug
 	Storm Storm
@@ -37,6 +38,7 @@ func (s *Stats) Add(o Stats) {
 type world struct {
 	bug     Bug
 	weather weather
+	calm    int
 	now     int64 // ms
 	nodes   []*node
 	meta    meta
@@ -63,7 +65,7 @@ func (d *draw) one(in int) bool { return d.n(in) == 0 }
 
 func newWorld(seed uint64, opt Options) *world {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	w := &world{bug: opt.Bug, weather: newWeather(rng, opt.Storm)}
+	w := &world{bug: opt.Bug, calm: opt.calm, weather: newWeather(rng, opt.Storm)}
 	w.meta.electedMS = map[topic.Epoch]int64{}
 	w.check = newChecker()
 	first := state{}
@@ -117,9 +119,9 @@ const picks = 20
 func (w *world) step(choice uint64) {
 	w.draw = draw(choice)
 	w.now += int64(w.draw.n(20))
-	if v := &w.weather; v.due != nil && w.stats.Steps >= v.dueAt {
-		v.due()
-		v.due = nil
+	if do := w.weather.due[w.stats.Steps]; do != nil {
+		delete(w.weather.due, w.stats.Steps)
+		do()
 	}
 	from := &w.weather.usual
 	if w.draw.one(w.weather.faultIn) {
@@ -189,7 +191,11 @@ func play(seed uint64, opt Options, choices []uint64, tracing bool) (stats Stats
 
 // beginCalm lets the partition come up first, in some runs.
 func (w *world) beginCalm() {
-	for range w.weather.calm {
+	calm := w.weather.calm
+	if w.calm > 0 {
+		calm = min(calm, w.calm)
+	}
+	for range calm {
 		w.turn()
 	}
 	leader := w.node(w.meta.now().lead.Leader)
