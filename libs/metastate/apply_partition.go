@@ -121,6 +121,9 @@ func applyChangeReplicas(tx Tx, e *ChangeReplicas) (Result, error) {
 	a.Replicas = e.Replicas
 	a.Observers = slices.DeleteFunc(a.Observers, func(o topic.Replica) bool { _, in := a.ReplicaOn(o.Node); return in })
 	a.ConfigVersion++
+	if err := leadAlone(tx, a); err != nil {
+		return Result{}, err
+	}
 	if err := put(tx, BucketAssignments, assignmentKey(a.Topic, a.Partition), a); err != nil {
 		return Result{}, err
 	}
@@ -128,6 +131,22 @@ func applyChangeReplicas(tx Tx, e *ChangeReplicas) (Result, error) {
 		return Result{}, err
 	}
 	return Result{Effects: Effects{Topics: []string{a.Topic}}}, nil
+}
+
+// leadAlone gives a partition of which one copy is left, and that nobody leads, to
+// that copy: there is no election of one. The epoch is a new one, so nobody can
+// have led under it. On another disk than the copy's there is nothing to lead with.
+func leadAlone(tx Tx, a *topic.Assignment) error {
+	if len(a.Replicas) != 1 || a.Leader != "" {
+		return nil
+	}
+	m, err := MemberByID(tx, a.Replicas[0].Node)
+	if err != nil || m == nil || m.DiskID != a.Replicas[0].DiskID {
+		return err
+	}
+	a.Leader = m.ID
+	a.LeaderEpoch++
+	return nil
 }
 
 // checkReplicaChange allows one replica more or one less, nothing else: two

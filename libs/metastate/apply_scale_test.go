@@ -90,6 +90,21 @@ func TestMoveOfALoneCopy(t *testing.T) {
 	}
 }
 
+// A pair that nobody leads, because the one that led has restarted, is taken back
+// to one copy: an election of one does not exist, so the entry names the leader.
+func TestTheLastCopyOfALeaderlessPairLeads(t *testing.T) {
+	m, ref := movable(t)
+	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
+	s1, s2 := topic.Replica{Node: "s1", DiskID: 1}, topic.Replica{Node: "s2", DiskID: 1, CopyID: 5}
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Replicas: []topic.Replica{s1, s2}}))
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 1, 2)})) // gives the pair up
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Replicas: []topic.Replica{s1}}))
+	if a, _ := partition(m, ref); a.Leader != "s1" || a.LeaderEpoch != 3 {
+		t.Fatalf("led by %q under %d", a.Leader, a.LeaderEpoch)
+	}
+	checkInvariants(t, m)
+}
+
 func TestAbortedMoveLeavesNothing(t *testing.T) {
 	m, ref := movable(t)
 	wantDone(t, m, "abort without a move", false, &Moves{Abort: []topic.Ref{ref}})
