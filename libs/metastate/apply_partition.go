@@ -112,6 +112,8 @@ func applyChangeReplicas(tx Tx, e *ChangeReplicas) (Result, error) {
 		return refuse(problem.TopicChanged, "this partition is not there"), nil
 	case a.ConfigVersion != e.ConfigVersion:
 		return refuse(problem.PreconditionFailed, "the replica set has another version").with("version", a.ConfigVersion), nil
+	case a.LeaderEpoch != e.Epoch:
+		return refuse(problem.PreconditionFailed, "the partition has another leader epoch").with("leader_epoch", a.LeaderEpoch), nil
 	}
 	if why := checkReplicaChange(a, e.Replicas); why != "" {
 		return refuse(problem.InvalidRequest, why), nil

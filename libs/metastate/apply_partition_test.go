@@ -40,7 +40,7 @@ func drawPartitionEntry(t *rapid.T, m *memTx, name string, inc topic.Incarnation
 	} else {
 		next = next[1:]
 	}
-	return &ChangeReplicas{Ref: ref, ConfigVersion: a.ConfigVersion, Replicas: next}
+	return &ChangeReplicas{Ref: ref, ConfigVersion: a.ConfigVersion, Epoch: a.LeaderEpoch, Replicas: next}
 }
 
 // replicated makes a topic of one partition on s1 (leads, epoch 1), s2 and s3.
@@ -139,7 +139,7 @@ func TestChangeReplicas(t *testing.T) {
 	}
 	change := func(version uint64, set []topic.Replica) Result {
 		defer checkInvariants(t, m)
-		return m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: version, Replicas: set})
+		return m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: version, Epoch: 1, Replicas: set})
 	}
 	wantCode(t, change(2, s(1, 2, 3, 4)), problem.PreconditionFailed)
 	for what, set := range map[string][]topic.Replica{
@@ -150,6 +150,8 @@ func TestChangeReplicas(t *testing.T) {
 			t.Fatalf("%s: %v", what, res.Err())
 		}
 	}
+	// An election that began meanwhile: who vouched for the change leads no longer.
+	wantCode(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 1, Epoch: 2, Replicas: s(1, 2, 3, 4)}), problem.PreconditionFailed)
 	wantOK(t, change(1, s(1, 2, 3, 4)))
 	wantOK(t, change(2, s(1, 2, 4)))
 	if got := TopicsOnNode(m, "s3"); len(got) != 0 {

@@ -75,14 +75,14 @@ func TestMoveOfALoneCopy(t *testing.T) {
 		t.Fatal("the destination does not know of its copy")
 	}
 	s1, s2 := topic.Replica{Node: "s1", DiskID: 1}, topic.Replica{Node: "s2", DiskID: 1, CopyID: 5}
-	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Replicas: []topic.Replica{s1, s2}}))
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Epoch: 1, Replicas: []topic.Replica{s1, s2}}))
 	a, _ := partition(m, ref)
 	if len(a.Observers) != 0 || len(a.Before) != 1 || a.Since != 1 {
 		t.Fatalf("joined as %+v", a)
 	}
 	wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 3}}}))
 	wantOK(t, m.do(t, &ElectLeaders{Items: []Elected{{Ref: ref, Epoch: 2, ConfigVersion: 3, Leader: s2}}}))
-	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Replicas: []topic.Replica{s2}}))
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Epoch: 2, Replicas: []topic.Replica{s2}}))
 	wantDone(t, m, "end", true, &Moves{End: []topic.Ref{ref}})
 	wantDone(t, m, "end again", false, &Moves{End: []topic.Ref{ref}})
 	if len(TopicsOnNode(m, "s1")) != 0 {
@@ -96,9 +96,9 @@ func TestTheLastCopyOfALeaderlessPairLeads(t *testing.T) {
 	m, ref := movable(t)
 	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
 	s1, s2 := topic.Replica{Node: "s1", DiskID: 1}, topic.Replica{Node: "s2", DiskID: 1, CopyID: 5}
-	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Replicas: []topic.Replica{s1, s2}}))
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 2, Epoch: 1, Replicas: []topic.Replica{s1, s2}}))
 	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 1, 2)})) // gives the pair up
-	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Replicas: []topic.Replica{s1}}))
+	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Epoch: 2, Replicas: []topic.Replica{s1}}))
 	if a, _ := partition(m, ref); a.Leader != "s1" || a.LeaderEpoch != 3 {
 		t.Fatalf("led by %q under %d", a.Leader, a.LeaderEpoch)
 	}

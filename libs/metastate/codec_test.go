@@ -102,8 +102,8 @@ func TestGoldenEntries(t *testing.T) {
 			"\x0b" + `{"items":[{"topic":"t","incarnation":"000000000000000a","partition":2,"node":"s1","was_disk":"0000000000000005","was":"0000000000000006","disk_id":"0000000000000007","copy_id":"0000000000000008","epoch":9,"config_version":10}]}`,
 		},
 		{
-			&ChangeReplicas{Ref: ref, ConfigVersion: 4, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}},
-			"\x0c" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"config_version":4,"replicas":[{"node":"s1","disk_id":"0000000000000005"}]}`,
+			&ChangeReplicas{Ref: ref, ConfigVersion: 4, Epoch: 3, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}},
+			"\x0c" + `{"topic":"t","incarnation":"000000000000000a","partition":2,"config_version":4,"epoch":3,"replicas":[{"node":"s1","disk_id":"0000000000000005"}]}`,
 		},
 		{
 			&GrowTopic{Name: "t", Incarnation: 10, Version: 1, Config: topic.Config{Partitions: 2}, Added: []topic.Assignment{{Ref: ref, Replicas: []topic.Replica{{Node: "s1", DiskID: 5}}, Leader: "s1", LeaderEpoch: 1, ConfigVersion: 1}}},

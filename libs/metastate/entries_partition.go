@@ -61,6 +61,7 @@ type CopyRecord struct {
 type ChangeReplicas struct {
 	topic.Ref
 	ConfigVersion uint64          `json:"config_version"` // that was read
+	Epoch         topic.Epoch     `json:"epoch"`          // that was read: the leader that vouched for the change led it
 	Replicas      []topic.Replica `json:"replicas"`
 }
 
