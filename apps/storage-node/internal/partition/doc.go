@@ -1,24 +1,45 @@
-// Package partition is one partition as its leader runs it: the log of
-// libs/partlog, the commit rule of libs/quorum, and the consume side above them.
+// Package partition is one copy of one partition in whatever role the metastore
+// gives it: the log of libs/partlog, the rule of libs/quorum, and, while it leads,
+// the consume side above them. A partition with one copy is the same with a
+// majority of one.
 //
-// # Commit
+// # Roles
+//
+//	Open     the copy is compared with what the metastore records (copy.go): one
+//	         that lacks something becomes another copy, which counts for nothing
+//	         until the metastore records it
+//	Assume   the assignment decides: lead under an epoch, follow a leader, or wait
+//	         for one (assume.go, lead.go)
+//	Fence    promises an epoch, ends what is led under an older one, and tells what
+//	         this copy has (fence.go); Prime and HandOver are around an election
+//
+// # Commit, as the leader
 //
 //	under the append lock: epoch and incarnation are checked again, records that
 //	    the partition already has are dropped, the rest is appended, and the end
-//	    of the log is remembered
+//	    of the log is remembered; followers that wait are told
 //	outside of it: one of those who wait runs the fsync, for all of them; what
-//	    is appended meanwhile waits for the next one
+//	    is appended meanwhile waits for the next one, and followers fetch and sync
+//	    at the same time (fetch.go)
 //	then: the high watermark moves by the rule, and whoever waits for an end at or
 //	    below it is answered, a duplicate as a first copy
 //
+// # Follow
+//
+// Request says what to fetch, Answered writes what came, byte for byte, SyncFollowed
+// makes it durable (follow.go); package replication moves the bytes.
+//
 // Invariants: success is answered only when the high watermark has passed the end
 // that the log had after the append, under the same epoch; commit times never
-// decrease; nothing above the high watermark is shown; after a failed write or
-// sync nothing is appended before a new epoch, and everybody who waits hears that
-// the outcome is unknown. A partition has no goroutine and no timer of its own:
-// it works on the goroutines of its callers.
+// decrease; nothing above the high watermark is shown, and nothing at all while no
+// majority has fetched within the lease; after a failed write or sync nothing is
+// appended before a new epoch, and everybody who waits hears that the outcome is
+// unknown. A partition has no goroutine and no timer of its own: it works on the
+// goroutines of its callers.
 //
-// It does not decide who leads (package node, from the metastore replica) and
-// does not look into messages. TestDuplicateWaitsLikeAFirstCopy and
-// TestEverySyncPoint explain it.
+// Lock order: mu (the append lock), then posMu; the queue's lock is never held
+// together with mu.
+//
+// It does not decide who leads (the metastore does) and does not look into
+// messages. TestDuplicateWaitsLikeAFirstCopy and TestEverySyncPoint explain it.
 package partition
