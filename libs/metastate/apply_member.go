@@ -27,11 +27,11 @@ func applyRegister(tx Tx, e *RegisterMember) (Result, error) {
 	if refused := checkRegister(old, grave, &next); refused.Refusal != nil {
 		return refused, nil
 	}
-	next.Status, next.Draining, next.DrainingMS = topic.StatusAlive, false, 0
+	next.Status, next.Draining, next.DrainingMS, next.LossAcceptedBy = topic.StatusAlive, false, 0, ""
 	next.HeartbeatMS = e.NowMS
 	newStart := true
 	if old != nil {
-		next.Draining, next.DrainingMS = old.Draining, old.DrainingMS
+		next.Draining, next.DrainingMS, next.LossAcceptedBy = old.Draining, old.DrainingMS, old.LossAcceptedBy
 		next.HeartbeatMS = nextStamp(old.HeartbeatMS, e.NowMS)
 		newStart = old.BootNonce != next.BootNonce
 	}

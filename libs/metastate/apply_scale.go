@@ -77,13 +77,18 @@ func applySetDraining(tx Tx, e *SetDraining) (Result, error) {
 		return Result{}, err
 	case m == nil:
 		return refuse(problem.MemberNotFound, fmt.Sprintf("there is no member %q", e.ID)), nil
-	case m.Draining == e.On:
+	case m.Draining == e.On && (e.LossAcceptedBy == "" || m.LossAcceptedBy != ""):
 		return Result{Member: m}, nil
 	}
-	m.Draining, m.DrainingMS = e.On, 0
-	if e.On {
-		m.DrainingMS = e.NowMS
+	switch {
+	case !e.On:
+		m.DrainingMS, m.LossAcceptedBy = 0, ""
+	case !m.Draining:
+		m.DrainingMS, m.LossAcceptedBy = e.NowMS, e.LossAcceptedBy
+	default:
+		m.LossAcceptedBy = e.LossAcceptedBy
 	}
+	m.Draining = e.On
 	if err := put(tx, BucketMembers, []byte(m.ID), m); err != nil {
 		return Result{}, err
 	}
@@ -247,6 +252,7 @@ func applyReset(tx Tx, e *ResetPartition) (Result, error) {
 	a.Leader, a.Observers, a.Before, a.Since = m.ID, nil, nil, 0
 	a.LeaderEpoch++
 	a.ConfigVersion++
+	a.Reset = a.LeaderEpoch
 	if err := put(tx, BucketAssignments, assignmentKey(a.Topic, a.Partition), a); err != nil {
 		return Result{}, err
 	}

@@ -158,6 +158,30 @@ func TestDecommission(t *testing.T) {
 	wantOK(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 1, AcceptLoss: true}))
 }
 
+func TestAcceptedLossIsKeptUntilACancel(t *testing.T) {
+	m, _ := movable(t)
+	set := func(on bool, by string) *topic.Member {
+		res := m.do(t, &SetDraining{ID: "s1", On: on, NowMS: 4, LossAcceptedBy: by})
+		wantOK(t, res)
+		return res.Member
+	}
+	set(true, "")
+	if got := set(true, "ann"); got.LossAcceptedBy != "ann" || got.DrainingMS != 4 {
+		t.Fatalf("accepted later: %+v", got)
+	}
+	set(true, "")
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 1, 2)}))
+	if got, _ := MemberByID(m, "s1"); got.LossAcceptedBy != "ann" {
+		t.Fatal("forgotten at a restart")
+	}
+	if got := set(false, "bob"); got.LossAcceptedBy != "" || got.Draining {
+		t.Fatalf("cancelled: %+v", got)
+	}
+	if got := set(true, ""); got.LossAcceptedBy != "" {
+		t.Fatal("an old word counts again")
+	}
+}
+
 func TestGrow(t *testing.T) {
 	m, _ := movable(t)
 	grow := func(version uint64, partitions int, added []topic.Assignment) Result {
@@ -195,6 +219,9 @@ func TestReset(t *testing.T) {
 	wantOK(t, reset(2, "s1", 2))
 	if got := leadership(t, m, "orders"); got != "s1@3" {
 		t.Fatalf("after the reset led by %q", got)
+	}
+	if a, _ := partition(m, ref); a.Reset != 3 {
+		t.Fatalf("nobody can tell the new log from an old one: %+v", a)
 	}
 	checkInvariants(t, m)
 }

@@ -17,6 +17,9 @@ type SetDraining struct {
 	ID    string `json:"id"`
 	On    bool   `json:"on"`
 	NowMS int64  `json:"now_ms"`
+	// LossAcceptedBy names the operator who accepts the loss of what only this
+	// member has; "": nobody does, and nobody who did is forgotten.
+	LossAcceptedBy string `json:"loss_accepted_by,omitempty"`
 }
 
 // RemoveMember ends a decommission: the record goes, a tombstone that names its

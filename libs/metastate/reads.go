@@ -68,6 +68,9 @@ func TombstoneByID(r Reader, id string) (*Tombstone, error) {
 	return get[Tombstone](r, BucketTombstones, []byte(id))
 }
 
+// AllTombstones returns the tombstones by id.
+func AllTombstones(r Reader) ([]Tombstone, error) { return scan[Tombstone](r, BucketTombstones, nil) }
+
 // IsEnded tells whether the end of this life is remembered.
 func IsEnded(r Reader, id topic.Incarnation) bool {
 	return r.Get(BucketEnded, incarnationKey(id)) != nil

@@ -111,6 +111,9 @@ type Assignment struct {
 	// cannot be taken back.
 	Before []Replica `json:"before,omitempty"`
 	Since  Epoch     `json:"since,omitzero"`
+	// Reset is the first leader epoch after the partition was begun anew, empty,
+	// because its copies were lost: what is of older ones is of no use. 0: it never was.
+	Reset Epoch `json:"reset,omitzero"`
 }
 
 // Move takes the copy of one partition from one node to another. How far it is
@@ -182,20 +185,23 @@ const (
 
 // Member is the metastore's record of one registered process.
 type Member struct {
-	ID              string       `json:"id"`
-	Role            MemberRole   `json:"role"`
-	Status          MemberStatus `json:"status"`
-	Draining        bool         `json:"draining"`
-	DrainingMS      int64        `json:"draining_ms,omitzero"` // since when, Unix ms; 0: not draining
-	DiskID          ID64         `json:"disk_id"`
-	BootNonce       ID64         `json:"boot_nonce"` // of the process start that registered last
-	RPCAddr         string       `json:"rpc_addr"`
-	RaftAddr        string       `json:"raft_addr"`
-	GossipAddr      string       `json:"gossip_addr,omitempty"` // "": it does not gossip
-	Zone            string       `json:"zone,omitempty"`
-	Release         string       `json:"release"`
-	NewestEntryType uint8        `json:"newest_entry_type"`
-	HeartbeatMS     int64        `json:"heartbeat_ms"` // leader's wall clock at the last stamp
-	WALBacklog      int64        `json:"wal_backlog"`  // gateways, as of the last stamp
-	DiskUsedPercent int          `json:"disk_used_percent"`
+	ID         string       `json:"id"`
+	Role       MemberRole   `json:"role"`
+	Status     MemberStatus `json:"status"`
+	Draining   bool         `json:"draining"`
+	DrainingMS int64        `json:"draining_ms,omitzero"` // since when, Unix ms; 0: not draining
+	// LossAcceptedBy is the operator who let it be removed with what only it has, in
+	// case that it does not come back; "": nobody.
+	LossAcceptedBy  string `json:"loss_accepted_by,omitempty"`
+	DiskID          ID64   `json:"disk_id"`
+	BootNonce       ID64   `json:"boot_nonce"` // of the process start that registered last
+	RPCAddr         string `json:"rpc_addr"`
+	RaftAddr        string `json:"raft_addr"`
+	GossipAddr      string `json:"gossip_addr,omitempty"` // "": it does not gossip
+	Zone            string `json:"zone,omitempty"`
+	Release         string `json:"release"`
+	NewestEntryType uint8  `json:"newest_entry_type"`
+	HeartbeatMS     int64  `json:"heartbeat_ms"` // leader's wall clock at the last stamp
+	WALBacklog      int64  `json:"wal_backlog"`  // gateways, as of the last stamp
+	DiskUsedPercent int    `json:"disk_used_percent"`
 }
