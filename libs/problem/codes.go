@@ -31,6 +31,8 @@ const (
 	TooManyChildren      Code = "too_many_children"
 	RetentionTooShort    Code = "retention_too_short"
 	ImmutableField       Code = "immutable_field"
+	MoveInProgress       Code = "move_in_progress"
+	MoveNotInFlight      Code = "move_not_in_flight"
 	HasMemberRecord      Code = "has_member_record"
 	HasAssignments       Code = "has_assignments"
 	LeaseLost            Code = "lease_lost"
@@ -114,6 +116,8 @@ var table = []Row{
 	{TooManyChildren, 409, AppliedNo, 0, "detach a child, or use another parent"},
 	{RetentionTooShort, 409, AppliedNo, 0, "raise the parent's retention to minimum_ms"},
 	{ImmutableField, 409, AppliedNo, 0, "create another topic"},
+	{MoveInProgress, 409, AppliedNo, 0, "wait for the move of this partition, or abort it"},
+	{MoveNotInFlight, 409, AppliedNo, 0, "look at the list of moves"},
 	{HasMemberRecord, 409, AppliedNo, 0, "decommission the member: forget is for Raft servers that never registered"},
 	{HasAssignments, 409, AppliedNo, 0, "delete the topics that have partitions there"},
 	{LeaseLost, 410, AppliedNo, 0, "stop; expect the message to be delivered again"},

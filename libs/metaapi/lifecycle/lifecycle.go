@@ -60,6 +60,9 @@ const (
 	// DeadAfter is the silence that makes a member dead, and how long a new leader
 	// waits, on its own clock and after a barrier, before it marks anyone.
 	DeadAfter = 30 * time.Second
+	// DeadMoveAfter is how long a leader sees the destination of a move dead, on its
+	// own clock, before it takes the move back: a node that restarts is waited for.
+	DeadMoveAfter = 2 * time.Minute
 )
 
 // Trusting a replica.
