@@ -18,7 +18,7 @@ func TestSweepTakesOnlyTheGone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	answers := []metaapi.Verdict{metaapi.VerdictGone, metaapi.VerdictGone, metaapi.VerdictLive, metaapi.VerdictUnknown, "odd"}
 	large, small := 0, 0
-	for range 2000 {
+	for range 400 {
 		var inventory []topicdir.Entry
 		verdicts := map[topic.Incarnation]metaapi.Verdict{}
 		for id := range topic.Incarnation(6) {
@@ -40,7 +40,7 @@ func TestSweepTakesOnlyTheGone(t *testing.T) {
 			small++
 		}
 	}
-	if large < 20 || small < 20 {
+	if large < 5 || small < 5 {
 		t.Errorf("%d plans too large, %d not: the draws prove nothing", large, small)
 	}
 }
