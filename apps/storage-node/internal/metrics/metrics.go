@@ -24,6 +24,7 @@ type Set struct {
 	OpenPartitions   prometheus.Gauge
 	LostCopies       prometheus.Counter // copies that are not, or have less than, what the metastore records
 	BadFetches       prometheus.Counter // fetches and answers to them that no honest peer sends
+	RepairedOffsets  prometheus.Counter // offsets fetched again from another replica
 	StaleDirectories prometheus.Counter // topic directories set aside on open
 
 	PurgedDirs      prometheus.Counter // topic directories of ended lives removed
@@ -63,6 +64,7 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		}),
 		LostCopies:       counter("narad_lost_copies_total", "Copies of replicated partitions found missing or short when they were opened."),
 		BadFetches:       counter("narad_bad_fetches_total", "Fetches, and answers to fetches, that were refused because no honest peer sends them."),
+		RepairedOffsets:  counter("narad_repaired_offsets_total", "Offsets of damaged copies that were fetched again from another replica."),
 		StaleDirectories: counter("narad_stale_directories_total", "Topic directories of another life set aside on open."),
 		PurgedDirs:       counter("narad_purged_directories_total", "Topic directories of deleted topics removed."),
 		ReclaimedBytes:   counter("narad_reclaimed_bytes_total", "Bytes of files removed with the directories of deleted topics."),
@@ -75,7 +77,7 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 	}
 	all := []prometheus.Collector{
 		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
-		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches,
+		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches, s.RepairedOffsets,
 		s.PurgedDirs, s.ReclaimedBytes, s.PurgeFailures, s.PurgesIgnored, s.QuarantinesKept, s.SweepsRefused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, g.Leases),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, g.Free),

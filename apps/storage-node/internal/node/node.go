@@ -140,6 +140,9 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { n.flusher.Run(life) })
 	wg.Go(func() { n.watch(life) })
 	wg.Go(func() { n.housekeep(life) })
+	wg.Go(func() { every(life, stallEvery, n.giveUpStalled) })
+	var scrub scrubber
+	wg.Go(func() { every(life, scrubEvery, func() { scrub.next(n) }) })
 	wg.Go(func() { n.purges(life) })
 	wg.Go(func() { n.sweeps(life) })
 	handedOver := make(chan struct{})

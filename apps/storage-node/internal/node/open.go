@@ -32,12 +32,23 @@ type slot struct {
 	mu      sync.Mutex // guards below; held while the slot decides, never across I/O
 	work    *opening   // what is being opened, or led under another epoch
 	failed  error
+	tried   role // that failed
 	retryAt time.Time
 	ended   chan struct{} // not nil: it was dropped, nothing is opened any more; closed when nothing of it is left
 }
 
+// role is what an assignment gives a node to do.
+type role struct {
+	epoch   topic.Epoch
+	leader  string
+	version uint64
+}
+
+func roleOf(a *topic.Assignment) role { return role{a.LeaderEpoch, a.Leader, a.ConfigVersion} }
+
 // opening is one open in flight.
 type opening struct {
+	role role
 	stop context.CancelFunc // of what waits for others; disk work goes on to its end
 	done chan struct{}
 	err  error // valid when done is closed
@@ -71,19 +82,40 @@ func (n *Node) partition(ctx context.Context, ref topic.Ref, a *topic.Assignment
 	return n.assumed(ctx, s, ref, a)
 }
 
-// assumed returns the partition, opened and in the role that a gives it.
+// ready returns the partition if it is led under the epoch of a; if not, nil, and
+// the work on that begins.
+func (n *Node) ready(ref topic.Ref, a *topic.Assignment) *partition.Partition {
+	if p := n.peek(ref); p != nil && p.Epoch() == a.LeaderEpoch {
+		return p
+	}
+	v, ok := n.slots.Load(ref)
+	if !ok {
+		v, _ = n.slots.LoadOrStore(ref, &slot{})
+	}
+	_, _ = n.begin(asSlot(v), ref, a) // an error is remembered there, and told to who asks
+	return nil
+}
+
+// assumed returns the partition, opened and in the role that a gives it. Work in
+// flight for another assignment is waited for, and then done for this one.
 func (n *Node) assumed(ctx context.Context, s *slot, ref topic.Ref, a *topic.Assignment) (*partition.Partition, error) {
-	w, err := n.begin(s, ref, a)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("open %s: %w", ref, ctx.Err())
-	}
-	if w.err != nil {
-		return nil, w.err
+	for {
+		w, err := n.begin(s, ref, a)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("open %s: %w", ref, ctx.Err())
+		}
+		if w.role != roleOf(a) {
+			continue
+		}
+		if w.err != nil {
+			return nil, w.err
+		}
+		break
 	}
 	p := s.open.Load()
 	if p == nil {
@@ -101,7 +133,7 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 		return nil, fmt.Errorf("open %s: %w", ref, queue.ErrClosed)
 	case s.work != nil:
 		return s.work, nil
-	case s.failed != nil && n.cfg.Now().Before(s.retryAt):
+	case s.failed != nil && s.tried == roleOf(a) && n.cfg.Now().Before(s.retryAt):
 		return nil, s.failed
 	}
 	n.mu.Lock()
@@ -111,7 +143,7 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 	}
 	n.opens.Add(1)
 	ctx, stop := context.WithTimeout(context.Background(), openLimit)
-	w := &opening{stop: stop, done: make(chan struct{})}
+	w := &opening{role: roleOf(a), stop: stop, done: make(chan struct{})}
 	s.work = w
 	go n.work(ctx, s, w, ref, a)
 	return w, nil
@@ -145,7 +177,7 @@ func (n *Node) finish(s *slot, w *opening, p *partition.Partition, fresh bool, e
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer close(w.done)
-	s.work, s.failed, w.err = nil, err, err
+	s.work, s.failed, s.tried, w.err = nil, err, w.role, err
 	if err != nil {
 		s.retryAt = n.cfg.Now().Add(retryOpen)
 		n.log.Warn("a partition cannot be served", "error", err)

@@ -27,6 +27,8 @@ func (n *Node) Fetch(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi.F
 		if !n.view.Latched() {
 			return nil, problem.New(problem.NotReady, "this node's metastore replica has not caught up")
 		}
+		n.metrics.BadFetches.Inc()
+		n.shared.Complain("a fetch came from a process that is not registered under its node id", "from", req.From)
 		return nil, problem.New(problem.IDInUse, "%q is not registered with this start and disk", req.From)
 	}
 	f := fetch{n: n, req: req, arrived: n.shared.Mono(), room: min(req.MaxBytes, nodeapi.MaxFetchBytes), watcher: partition.NewWatcher()}
@@ -49,7 +51,7 @@ func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
 	f.parts = make([]*partition.Partition, len(f.req.Partitions))
 	defer f.unwatch()
 	for i := range f.req.Partitions {
-		f.begin(ctx, i)
+		f.begin(i)
 	}
 	timer := time.NewTimer(time.Duration(min(f.req.WaitMS, nodeapi.MaxFetchWaitMS)) * time.Millisecond)
 	defer timer.Stop()
@@ -72,8 +74,10 @@ func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
 	return &nodeapi.FetchResult{Partitions: f.answers}
 }
 
-// begin looks at one partition of the request and leaves a watcher there.
-func (f *fetch) begin(ctx context.Context, i int) {
+// begin looks at one partition of the request and leaves a watcher there. It does
+// not wait for one that is being opened: the others would wait with it, and their
+// leaderships live by this fetch.
+func (f *fetch) begin(i int) {
 	q := &f.req.Partitions[i]
 	j := judge(f.n.view, f.n.self, f.n.disk, q.Ref)
 	if st, ok := fetchStatus(j, q, f.n.disk); !ok {
@@ -84,8 +88,8 @@ func (f *fetch) begin(ctx context.Context, i int) {
 		f.answers = append(f.answers, a)
 		return
 	}
-	p, err := f.n.partition(ctx, q.Ref, j.a)
-	if err != nil {
+	p := f.n.ready(q.Ref, j.a)
+	if p == nil {
 		f.answers = append(f.answers, nodeapi.FetchAnswer{Index: i, Status: nodeapi.FetchUnavailable, Epoch: j.a.LeaderEpoch})
 		return
 	}
@@ -279,19 +283,20 @@ func (n *Node) Replace(ref topic.Ref, with *partition.Install) error {
 	if !ok {
 		return nil
 	}
-	p, err := n.close(asSlot(v))
-	if err != nil {
-		return fmt.Errorf("close %s to replace its log: %w", ref, err)
-	}
-	if p == nil {
-		return nil
-	}
-	n.log.Warn("a copy lies below its leader's log start; its log is replaced", "partition", ref.String())
-	// No purge moves the directory meanwhile, and none has before.
+	// No purge moves the directory meanwhile, and none has before; nor does anybody
+	// open the log between its end and its replacement.
 	return n.alone(context.Background(), ref.Topic, func() error {
+		p, err := n.close(asSlot(v))
+		if err != nil {
+			return fmt.Errorf("close %s to replace its log: %w", ref, err)
+		}
+		if p == nil {
+			return nil
+		}
 		if at := n.peekSlot(ref); at == nil || at.hasEnded() {
 			return fmt.Errorf("replace the log of %s: %w", ref, queue.ErrClosed)
 		}
+		n.log.Warn("a copy lies below its leader's log start; its log is replaced", "partition", ref.String())
 		return p.Replace(with)
 	})
 }

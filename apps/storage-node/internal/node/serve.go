@@ -71,6 +71,9 @@ func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.Rea
 	bounded.Limit = min(max(req.Limit, 1), maxReadRecords)
 	bounded.MaxBytes = min(max(req.MaxBytes, 1), maxReadBytes)
 	res, err := p.Read(&bounded)
+	if err == nil && p.Queue() == nil { // the right to serve ended meanwhile: what was read may be old
+		return nil, unavailable(req.Ref)
+	}
 	if err != nil {
 		// What has ended meanwhile is told as that, not as trouble of the disk.
 		if refusal := judge(n.view, n.self, n.disk, req.Ref).refuse(req.Ref, true); refusal != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/partlog"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -136,6 +137,74 @@ func (n *Node) retain(ctx context.Context) {
 		}
 		if _, err := p.Idle(); err != nil {
 			n.log.Warn("closing idle files", "partition", a.String(), "error", err)
+		}
+	}
+}
+
+// every calls do again and again until ctx ends.
+func every(ctx context.Context, pause time.Duration, do func()) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
+// stallEvery is between looks for an fsync that does not return.
+const stallEvery = time.Second
+
+// giveUpStalled ends leaderships over a disk that does not answer. It must not wait
+// for anything that touches the disk.
+func (n *Node) giveUpStalled() {
+	n.slots.Range(func(_, v any) bool {
+		if p := asSlot(v).open.Load(); p != nil {
+			p.GiveUp()
+		}
+		return true
+	})
+}
+
+// scrubEvery is between two segments that are read to find damage before a consumer
+// does: 64 MiB in 10 s are a terabyte in two days.
+const scrubEvery = 10 * time.Second
+
+// scrubber goes over the sealed and active segments of all open partitions, one after
+// the other.
+type scrubber struct {
+	refs   []topic.Ref // that are still to be read in this round
+	offset int64       // in the first of them
+}
+
+// next reads one segment.
+func (s *scrubber) next(n *Node) {
+	if len(s.refs) == 0 {
+		n.slots.Range(func(k, _ any) bool {
+			if ref, ok := k.(topic.Ref); ok {
+				s.refs = append(s.refs, ref)
+			}
+			return true
+		})
+	}
+	for len(s.refs) > 0 {
+		p := n.peek(s.refs[0])
+		if p != nil {
+			next, err := p.Scrub(s.offset)
+			if err != nil && !errors.Is(err, partlog.ErrClosed) {
+				n.log.Warn("a segment cannot be read", "partition", s.refs[0].String(), "offset", s.offset, "error", err)
+			}
+			if err == nil && next > 0 {
+				s.offset = next
+				return
+			}
+		}
+		s.refs, s.offset = s.refs[1:], 0
+		if p != nil {
+			return
 		}
 	}
 }

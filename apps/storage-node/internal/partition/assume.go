@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,16 +13,17 @@ import (
 // forever is the end of a lone copy's right to serve: nobody else can be elected.
 const forever = math.MaxInt64
 
-// errNotFenced: the metastore names this copy leader of an epoch that it did not
-// promise. It promises before it is elected, so the assignment is of another
-// life of this process, whose registration gives it up.
-var errNotFenced = errors.New("this copy has not promised the epoch that it is to lead")
-
 // Assume takes over the role that the assignment gives this copy: it leads under
 // a new epoch, follows another leader, or counts by another replica set. It is
 // idempotent, and nothing that an older assignment says is done. When it returns
-// nil the assignment holds.
+// nil the assignment holds, or a newer one or a promise has taken its place.
 func (p *Partition) Assume(set Set) error {
+	p.roleMu.Lock()
+	defer p.roleMu.Unlock()
+	if set.before(&p.newest) {
+		return nil
+	}
+	p.newest = set
 	if !set.alone() {
 		if _, err := p.Identity(); err != nil {
 			return err
@@ -54,6 +54,10 @@ func (p *Partition) Holds(a *topic.Assignment) bool {
 func (p *Partition) follow(set *Set) error {
 	p.mu.Lock()
 	p.fence.Recorded(p.own(set))
+	if set.Epoch < p.fence.Promised() {
+		p.mu.Unlock()
+		return nil // the leader of that epoch is nobody's any more
+	}
 	// Of the epoch that is led here an assignment without this leader is an older
 	// one: nobody else leads that epoch, and none is named before the one that is.
 	stale := p.leader != nil && set.Epoch <= p.leader.Epoch()
@@ -83,16 +87,22 @@ func (p *Partition) follow(set *Set) error {
 	if set.Leader == "" || p.follower.Epoch() >= set.Epoch {
 		return nil
 	}
-	if err := p.follower.Follow(set.Epoch); err != nil {
-		return fmt.Errorf("follow %s of %s: %w", set.Leader, p.ref, err)
-	}
+	// The log first: until it takes batches of that epoch nothing is asked for under
+	// it, and a log that could not is tried again.
 	if err := p.log.BeginFollow(set.Epoch); err != nil {
 		return fmt.Errorf("follow %s of %s: %w", set.Leader, p.ref, err)
 	}
+	if p.failed != nil { // what was written and not synced is gone from the log
+		p.follower.Truncated(p.log.LEO(), p.log.LastEpoch())
+		p.failed = nil
+	}
+	if err := p.follower.Follow(set.Epoch); err != nil {
+		return fmt.Errorf("follow %s of %s: %w", set.Leader, p.ref, err)
+	}
+	p.primed = primed{} // for an epoch that another one leads, or that is over
 	p.posMu.Lock()
 	p.posVersion = 0 // the new leader counts anew
 	p.posMu.Unlock()
-	p.failed = nil
 	return nil
 }
 

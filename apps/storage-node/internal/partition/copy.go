@@ -35,6 +35,12 @@ func replicaOf(r topic.Replica) quorum.Replica {
 // alone tells that the partition has one copy, and none that follows it.
 func (s *Set) alone() bool { return len(s.Replicas) == 1 && len(s.Observers) == 0 }
 
+// before tells that the metastore had s before it had o: neither the epoch nor the
+// version of a partition goes back, and an epoch has no leader first and then one.
+func (s *Set) before(o *Set) bool {
+	return s.Epoch < o.Epoch || s.Version < o.Version || s.Epoch == o.Epoch && s.Leader == "" && o.Leader != ""
+}
+
 // on returns the replica on a node.
 func (s *Set) on(node string) (quorum.Replica, bool) {
 	for _, r := range s.Replicas {
@@ -47,8 +53,9 @@ func (s *Set) on(node string) (quorum.Replica, bool) {
 
 // identify compares the copy with what the metastore records, and gives a new
 // one its identities. Those of a copy that others will count are durable before it
-// is used; those of a lone one before they are recorded (Identity).
-func (p *Partition) identify(set *Set) error {
+// is used; those of a lone one before they are recorded (Identity). vouched is the
+// end of what the copy may have said that it has, beside its high watermark.
+func (p *Partition) identify(set *Set, vouched int64) error {
 	st, found := p.log.State()
 	want, recorded := set.on(p.s.Node)
 	promised, valid := p.fenceFile.Promised()
@@ -58,7 +65,7 @@ func (p *Partition) identify(set *Set) error {
 	verdict := quorum.JudgeCopy(quorum.Found{
 		Disk: p.s.DiskID, Directory: found && st.DiskID == p.s.DiskID, Copy: st.CopyID,
 		FenceValid: valid || set.alone(), // nobody ever asked a lone copy for a promise
-		LEO:        p.log.LEO(), HWM: st.HWM,
+		LEO:        p.log.LEO(), HWM: max(st.HWM, vouched),
 	}, want, len(set.Replicas) == 1)
 	if verdict == quorum.Lost && len(set.Replicas) == 1 && recorded {
 		return fmt.Errorf("%w: copy %s on disk %s is recorded", ErrLost, want.Copy, want.Disk)
@@ -95,6 +102,8 @@ func (p *Partition) Identity() (topic.ID64, error) {
 	st, saved := p.state, p.identified
 	p.posMu.Unlock()
 	if !saved {
+		p.saveMu.Lock()
+		defer p.saveMu.Unlock()
 		st.HWM = p.hwm.Load()
 		if err := p.log.SaveState(st, true); err != nil {
 			return 0, fmt.Errorf("save the identity of %s: %w", p.ref, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/partlog"
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -11,9 +12,11 @@ import (
 // Fence promises an epoch, durably, and says what this copy has. known is the
 // leadership that this node's replica of the metastore shows.
 func (p *Partition) Fence(epoch topic.Epoch, known quorum.Leadership, positions bool) nodeapi.FenceAnswer {
+	p.roleMu.Lock()
+	defer p.roleMu.Unlock()
 	p.mu.Lock()
 	out := nodeapi.FenceAnswer{Status: nodeapi.FenceUnavailable, CopyID: p.state.CopyID}
-	if p.closed {
+	if p.closed || len(p.damage) > 0 { // what it vouched for and cannot read any more must not be counted on
 		p.mu.Unlock()
 		return out
 	}
@@ -40,7 +43,11 @@ func (p *Partition) Fence(epoch topic.Epoch, known quorum.Leadership, positions 
 		err = p.fenceFile.Promise(epoch)
 	}
 	if err == nil {
-		_, err = p.log.Sync()
+		if _, err = p.log.Sync(); errors.Is(err, partlog.ErrFailed) {
+			p.mu.Lock()
+			err = p.failLocked(err)
+			p.mu.Unlock()
+		}
 	}
 	if err != nil {
 		p.s.Log.Warn("a fence could not be promised", "partition", p.ref.String(), "epoch", uint32(epoch), "error", err)

@@ -79,9 +79,9 @@ func (p *Partition) refuseFetch(f *Fetching, err error, epoch topic.Epoch) nodea
 	default:
 		a.Status = nodeapi.FetchUnavailable
 	}
-	if errors.Is(err, quorum.ErrInvalidFetch) || errors.Is(err, quorum.ErrBeyondEnd) {
+	if errors.Is(err, quorum.ErrInvalidFetch) || errors.Is(err, quorum.ErrBeyondEnd) || errors.Is(err, quorum.ErrNotReplica) {
 		p.s.Metrics.BadFetches.Inc()
-		p.s.Log.Warn("refused a fetch that no honest replica sends", "partition", p.ref.String(), "from", f.From.Node, "error", err)
+		p.s.Complain("refused a fetch that no honest replica sends", "partition", p.ref.String(), "from", f.From.Node, "error", err)
 	}
 	return a
 }
@@ -131,6 +131,10 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 	case err != nil:
 		p.s.Log.Warn("a fetch cannot be read", "partition", p.ref.String(), "offset", f.Offset, "error", err)
 		a.Status = nodeapi.FetchUnavailable
+		return a, true
+	}
+	if from, to, whole := contiguous(f.Offset, chunk); !whole && p.damagedAt(from, to) {
+		a.Status = nodeapi.FetchUnavailable // it may not be passed on as a gap on purpose
 		return a, true
 	}
 	a.Batches = chunk.Batches

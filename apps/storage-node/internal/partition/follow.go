@@ -32,7 +32,8 @@ func (i *Install) Error() string { return ErrInstall.Error() }
 func (i *Install) Unwrap() error { return ErrInstall }
 
 // Request is the next fetch of this copy, for the leader of epoch; false when
-// there is nothing to ask now: it leads, or knows a newer epoch, or has stopped.
+// there is nothing to ask now: it leads, or knows a newer epoch, or has stopped. A
+// copy with damage asks from where that begins, and so counts for no more.
 func (p *Partition) Request(epoch topic.Epoch) (nodeapi.FetchPartition, quorum.Fetch, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,9 +44,14 @@ func (p *Partition) Request(epoch topic.Epoch) (nodeapi.FetchPartition, quorum.F
 	p.posMu.Lock()
 	seen := p.posVersion
 	p.posMu.Unlock()
+	most := 0
+	if ok && len(p.damage) > 0 {
+		f.Offset, f.LastEpoch = p.damage[0].From, quorum.EpochAt(p.historyLocked(), p.damage[0].From)
+		most = repairBytes
+	}
 	return nodeapi.FetchPartition{
 		Target: nodeapi.Target{Ref: p.ref, Epoch: epoch}, Copy: f.From.Copy, Offset: f.Offset, LastEpoch: f.LastEpoch,
-		HWM: p.hwm.Load(), PositionSeen: seen, Observer: !p.fence.Counts(),
+		HWM: p.hwm.Load(), PositionSeen: seen, Observer: !p.fence.Counts(), MaxBytes: most,
 	}, f, ok
 }
 
@@ -63,6 +69,9 @@ func (p *Partition) Answered(asked quorum.Fetch, a *nodeapi.FetchAnswer) (writte
 	p.used.Store(true)
 	if a == nil {
 		return false, nil
+	}
+	if len(p.damage) > 0 {
+		return false, p.repairLocked(asked, a)
 	}
 	ans := quorum.Answer{
 		Epoch: a.Epoch, Offset: asked.Offset, LastEpoch: asked.LastEpoch, HWM: a.HWM, LogStart: a.LogStart,
@@ -85,6 +94,10 @@ func (p *Partition) Answered(asked quorum.Fetch, a *nodeapi.FetchAnswer) (writte
 	case quorum.Truncate:
 		return false, p.truncateLocked(step.To)
 	case quorum.Install:
+		if at, _, err := partlog.StartOf(a.Snapshot); err != nil || at != step.To {
+			p.s.Metrics.BadFetches.Inc()
+			return false, fmt.Errorf("replace the log of %s by a start at %d: it says %d: %w", p.ref, step.To, at, errors.Join(err, quorum.ErrInvalidFetch))
+		}
 		p.posMu.Lock()
 		defer p.posMu.Unlock()
 		st := p.state
@@ -164,7 +177,9 @@ func (p *Partition) takePositions(a *nodeapi.FetchAnswer) {
 // followedLocked takes over the follower's high watermark.
 func (p *Partition) followedLocked(leaderHWM int64) {
 	hwm := p.follower.HWM()
-	if hwm >= leaderHWM {
+	// The high watermark that a leader inherits may lie below what is committed: it
+	// counts once it has passed a record of its epoch.
+	if !p.caughtUp && hwm >= leaderHWM && quorum.EpochAt(p.historyLocked(), hwm) == p.follower.Epoch() {
 		p.caughtUp = true
 	}
 	if hwm <= p.hwm.Load() {
@@ -197,7 +212,6 @@ func (p *Partition) SyncFollowed() error {
 func (p *Partition) SaveFollowed(sync bool) error {
 	p.posMu.Lock()
 	unsaved := p.unsaved
-	p.unsaved = false
 	p.posMu.Unlock()
 	if !unsaved {
 		return nil
@@ -206,11 +220,17 @@ func (p *Partition) SaveFollowed(sync bool) error {
 }
 
 func (p *Partition) saveFollowed(sync bool) error {
+	p.saveMu.Lock()
+	defer p.saveMu.Unlock()
 	p.posMu.Lock()
 	st := p.state
+	p.unsaved = false
 	p.posMu.Unlock()
 	st.HWM = p.hwm.Load()
 	if err := p.log.SaveState(st, sync); err != nil {
+		p.posMu.Lock()
+		p.unsaved = true
+		p.posMu.Unlock()
 		return fmt.Errorf("save the state of %s: %w", p.ref, err)
 	}
 	return nil
@@ -224,12 +244,12 @@ func (p *Partition) CaughtUp() bool {
 	return p.caughtUp || p.leader != nil
 }
 
-// Standing tells how this copy stands: whether it leads and may serve, and how
-// many ms ago a fetch of it was answered, -1: never.
+// Standing tells how this copy stands: whether it leads and a majority follows it,
+// or may still begin to, and how many ms ago a fetch of it was answered, -1: never.
 func (p *Partition) Standing() nodeapi.Standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := nodeapi.Standing{Leads: p.leader != nil && p.leader.Ended() == nil, FetchedAgoMS: -1}
+	s := nodeapi.Standing{Leads: p.leader != nil && p.leader.Ended() == nil && !p.forsakenLocked(), FetchedAgoMS: -1}
 	if p.lastFetch != neverFetched {
 		s.FetchedAgoMS = max(p.s.Mono()-p.lastFetch, 0)
 	}

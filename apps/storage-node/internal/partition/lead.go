@@ -14,25 +14,24 @@ import (
 // that an earlier epoch left is committed as soon as a majority has it.
 func (p *Partition) lead(set *Set) error {
 	p.mu.Lock()
-	if p.leader != nil && p.leader.Epoch() == set.Epoch && p.leader.Ended() == nil {
-		defer p.mu.Unlock()
-		return p.configureLocked(set)
-	}
-	if p.leader != nil && p.leader.Epoch() >= set.Epoch {
-		p.mu.Unlock()
-		return nil
-	}
-	for p.round != nil { // the epoch before ends when its last sync has
+	for p.round != nil && !p.leadsLocked(set.Epoch) { // the epoch before ends when its last sync has
 		r := p.round
 		p.mu.Unlock()
 		<-r.done
 		p.mu.Lock()
 	}
-	if p.closed {
+	var err error
+	switch {
+	case p.closed:
+		err = queue.ErrClosed
+	case p.leadsLocked(set.Epoch):
+		err = p.configureLocked(set)
+	case p.leader != nil && p.leader.Epoch() >= set.Epoch, set.Epoch < p.fence.Promised():
 		p.mu.Unlock()
-		return fmt.Errorf("lead %s: %w", p.ref, queue.ErrClosed)
+		return nil // it is over: a newer assignment is on its way
+	default:
+		err = p.beginLocked(set)
 	}
-	err := p.beginLocked(set)
 	p.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("lead %s under epoch %d: %w", p.ref, set.Epoch, err)
@@ -42,6 +41,10 @@ func (p *Partition) lead(set *Set) error {
 	}
 	p.epoch.Store(uint32(set.Epoch)) // last: who sees it may take what the queue leases under it
 	return nil
+}
+
+func (p *Partition) leadsLocked(epoch topic.Epoch) bool {
+	return p.leader != nil && p.leader.Epoch() == epoch && p.leader.Ended() == nil
 }
 
 // beginLocked makes this copy the leader. The lock is held across the syncs of
@@ -64,7 +67,7 @@ func (p *Partition) beginLocked(set *Set) error {
 	if err := p.log.BeginEpoch(set.Epoch, l.Start()); err != nil {
 		return err
 	}
-	p.ledSince, p.level = p.s.Mono(), map[string]int64{}
+	p.ledSince, p.level, p.elected = p.s.Mono(), map[string]int64{}, nil
 	p.leader, p.follower, p.setSize, p.failed, p.waiting = l, nil, len(set.Replicas), nil, 0
 	p.clockBase, p.clockAt = max(p.s.Now().UnixMilli(), p.log.LastCommitMS()), p.s.Now()
 	p.changeDue = l.LeaderChange() != quorum.NotNeeded
@@ -86,13 +89,22 @@ func (p *Partition) beginLocked(set *Set) error {
 	return nil
 }
 
-// becomeLocked asks the rule whether this copy may lead.
+// becomeLocked asks the rule whether this copy may lead. It says so once: a log
+// that could not begin the epoch is tried again with what it said.
 func (p *Partition) becomeLocked(set *Set) (*quorum.Leader, error) {
+	if len(p.damage) > 0 {
+		return nil, fmt.Errorf("%w: from %d to %d", errDamaged, p.damage[0].From, p.damage[0].To)
+	}
+	if l := p.elected; l != nil && l.Epoch() == set.Epoch && l.Ended() == nil {
+		return l, nil
+	}
 	at := quorum.Log{LEO: p.log.LEO(), HWM: p.hwm.Load(), LastEpoch: p.log.LastEpoch()}
 	config := set.Config
 	config.Replicas = p.own(set)
 	p.fence.Recorded(config.Replicas)
-	return quorum.Lead(p.fence, config, set.Epoch, at)
+	var err error
+	p.elected, err = quorum.Lead(p.fence, config, set.Epoch, at)
+	return p.elected, err
 }
 
 // serveIfSettled opens the consume side of a leadership whose high watermark

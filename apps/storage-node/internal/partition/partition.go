@@ -44,9 +44,22 @@ type Shared struct {
 	// LogOptions are for every log; OnDamage is set by the partition.
 	LogOptions partlog.Options
 
-	ids     atomic.Uint64 // numbers the objects for the cache
-	codecs  sync.Pool     // of *codec, for the rare batch of which a partition has a part
-	buffers sync.Pool     // of *[]byte, readAhead long: what is decoded is copied out of them
+	complained atomic.Int64  // when Complain logged last, in monotonic ms
+	ids        atomic.Uint64 // numbers the objects for the cache
+	codecs     sync.Pool     // of *codec, for the rare batch of which a partition has a part
+	buffers    sync.Pool     // of *[]byte, readAhead long: what is decoded is copied out of them
+}
+
+// complainEvery bounds what peers that misbehave make this node log; all of it is
+// counted.
+const complainEvery = 1000
+
+// Complain logs what no honest peer does, at most once a second.
+func (s *Shared) Complain(msg string, args ...any) {
+	now := s.Mono() + complainEvery // never 0
+	if last := s.complained.Load(); (last == 0 || now-last >= complainEvery) && s.complained.CompareAndSwap(last, now) {
+		s.Log.Warn(msg, args...)
+	}
 }
 
 // Partition is one opened partition of one life of a topic. Safe for concurrent
@@ -70,11 +83,22 @@ type Partition struct {
 	serves atomic.Int64
 	queue  atomic.Pointer[queue.Queue] // nil while it does not lead, or may not serve yet
 	used   atomic.Bool                 // since the last look of Idle
-	asked  atomic.Int64                // about the highest offset that was read; neverAsked
+	// syncing is when the fsync began that is running, in monotonic ms; 0: none is.
+	syncing atomic.Int64
+	asked   atomic.Int64 // about the highest offset that was read; neverAsked
+
+	// roleMu makes changes of the role take turns: assignments, promises and the end
+	// of a leadership. It guards newest, and is held across syncs; taken before mu.
+	roleMu sync.Mutex
+	newest Set // the newest assignment that was ever given to Assume
 
 	watch   watchers            // of fetches that wait for news
 	assumed atomic.Pointer[Set] // the assignment whose role was assumed last
 	dir     string
+
+	// saveMu orders writes of the state and is held across them, so that older
+	// positions never replace newer ones. Taken before mu and posMu.
+	saveMu sync.Mutex
 
 	// posMu guards what changes of state, the positions, and their version: as a
 	// leader that of the last saved, as a follower what the leader told last. A leaf.
@@ -89,6 +113,7 @@ type Partition struct {
 	mu        sync.Mutex
 	fence     *quorum.Fence
 	leader    *quorum.Leader   // nil while it does not lead
+	elected   *quorum.Leader   // a leadership that the rule allowed and the log could not begin yet
 	setSize   int              // of the replica set that leader counts by
 	follower  *quorum.Follower // nil while it leads, and of a lone copy
 	lastFetch int64            // monotonic ms at which a fetch was answered last; neverFetched
@@ -99,6 +124,8 @@ type Partition struct {
 	heldUntil int64            // monotonic ms until which nothing is appended, for a hand-over
 	moved     chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
 	changeDue bool             // the leader-change batch is still to be appended
+	damage    []partlog.Gap    // below the high watermark, of a copy that has others: it is fetched again
+	intended  []partlog.Gap    // that were found to be as the leader wrote them
 	clockBase int64            // partition clock: Unix ms at clockAt
 	clockAt   time.Time
 	round     *round // the fsync that is running
@@ -130,7 +157,11 @@ func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
 	p.log = log
-	if err := p.identify(&set); err != nil {
+	vouched, err := p.lookForDamage(&set)
+	if err == nil {
+		err = p.identify(&set, vouched)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
 	}
 	p.hwm.Store(p.state.HWM)
@@ -214,13 +245,19 @@ func (p *Partition) Idle() (bool, error) {
 // high watermark are saved. Whoever still waits for a commit hears that its
 // outcome is unknown.
 func (p *Partition) Close() error {
+	p.roleMu.Lock()
+	defer p.roleMu.Unlock()
 	var errs []error
 	if q := p.queue.Load(); q != nil {
 		errs = append(errs, q.Close())
 	} else if p.following() {
 		errs = append(errs, p.saveFollowed(true))
 	}
-	return errors.Join(append(errs, p.end())...)
+	errs = append(errs, p.end())
+	if q := p.queue.Load(); q != nil {
+		q.Drop() // a fetch opened it in between
+	}
+	return errors.Join(errs...)
 }
 
 // Drop ends the partition without writing to it: its topic has ended, and the
@@ -265,6 +302,8 @@ func (p *Partition) end() error {
 
 // SavePositions implements queue.Source.
 func (p *Partition) SavePositions(data []byte, sync bool) error {
+	p.saveMu.Lock()
+	defer p.saveMu.Unlock()
 	p.posMu.Lock()
 	p.state.Position = data
 	p.posVersion++

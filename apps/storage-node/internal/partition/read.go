@@ -41,6 +41,9 @@ func (p *Partition) Batch(off int64) (*batches.Batch, error) {
 	case err != nil:
 		return nil, err
 	case chunk.Skipped > 0:
+		if p.damagedAt(off, off+chunk.Skipped) {
+			return nil, fmt.Errorf("read %s at %d: %w", p.ref, off, errDamaged)
+		}
 		return nil, &queue.Unreadable{Next: off + chunk.Skipped, Err: errLostOffsets}
 	case len(chunk.Batches) == 0:
 		return nil, fmt.Errorf("read %s at %d: nothing below the high watermark %d", p.ref, off, hwm)

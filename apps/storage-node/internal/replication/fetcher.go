@@ -3,11 +3,11 @@ package replication
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
-	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
@@ -36,6 +36,15 @@ const (
 	// reported, and how often it is reported then.
 	suspectAfter = 300 * time.Millisecond
 	suspectEvery = time.Second
+	// lateAfter is how long beyond its wait a fetch may take before the node is
+	// reported: one that is paused or cut off does not refuse, it says nothing.
+	lateAfter = time.Second
+	// refusedFor is how long a node may refuse to lead what the metastore says that
+	// it leads, before it is reported: it hears of it at about the same time.
+	refusedFor = 2 * time.Second
+	// complainEvery bounds what a leader that sends what cannot be taken over makes
+	// this node log; it is counted each time.
+	complainEvery = time.Second
 )
 
 // part is one partition that is followed.
@@ -43,7 +52,12 @@ type part struct {
 	p     *partition.Partition
 	epoch topic.Epoch
 	disk  topic.ID64 // of the leader's copy
-	busy  bool       // it is in a fetch, or what came is being written; guarded by fetcher.mu
+
+	// Guarded by fetcher.mu.
+	busy   bool // it is in a fetch, or what came is being written
+	queued bool // it stands in fetcher.ready
+
+	refusing time.Time // since when the node has refused to lead it; zero: it does lead. Of the fetch that has it
 }
 
 // fetcher follows everything that one node leads and this node has a copy of.
@@ -56,9 +70,12 @@ type fetcher struct {
 
 	mu        sync.Mutex // guards what follows
 	parts     map[topic.Ref]*part
+	ready     []*part // those that may be in the next fetch
 	inFlight  int
 	failing   time.Time // since when every fetch failed; zero: the last one did not
 	suspected time.Time // when it was reported last
+
+	complained time.Time // when something that it sent was logged last
 }
 
 func newFetcher(m *Manager, node string) *fetcher {
@@ -77,17 +94,30 @@ func (f *fetcher) close() {
 }
 
 // set replaces the partitions that are followed; those that stay as they are keep
-// what is under way.
+// what is under way. All that rest are looked at again: one that stood still may go
+// on.
 func (f *fetcher) set(parts map[topic.Ref]*part) {
 	f.mu.Lock()
 	for ref, next := range parts {
-		if have := f.parts[ref]; have != nil && have.p == next.p && have.epoch == next.epoch {
+		if have := f.parts[ref]; have != nil && have.p == next.p && have.epoch == next.epoch && have.disk == next.disk {
 			parts[ref] = have
 		}
 	}
 	f.parts = parts
+	f.ready = slices.DeleteFunc(f.ready, func(at *part) bool { return parts[at.p.Ref()] != at })
+	for _, at := range parts {
+		f.readyLocked(at)
+	}
 	f.mu.Unlock()
 	f.wake()
+}
+
+// readyLocked lets a partition be in the next fetch.
+func (f *fetcher) readyLocked(at *part) {
+	if !at.busy && !at.queued && f.parts[at.p.Ref()] == at {
+		at.queued = true
+		f.ready = append(f.ready, at)
+	}
 }
 
 func (f *fetcher) wake() {
@@ -126,10 +156,10 @@ func (f *fetcher) next() *group {
 		return nil
 	}
 	var g *group
-	for _, at := range f.parts {
-		if at.busy {
-			continue
-		}
+	for len(f.ready) > 0 {
+		at := f.ready[0]
+		f.ready = f.ready[1:]
+		at.queued = false
 		q, asked, ok := at.p.Request(at.epoch)
 		if !ok {
 			continue // it leads or stands still; the next pass of the manager looks again
@@ -138,7 +168,10 @@ func (f *fetcher) next() *group {
 			g = &group{}
 		}
 		at.busy = true
-		q.DiskID, q.MaxBytes = at.disk, partBytes
+		q.DiskID = at.disk
+		if q.MaxBytes == 0 {
+			q.MaxBytes = partBytes
+		}
 		g.parts, g.asked, g.req.Partitions = append(g.parts, at), append(g.asked, asked), append(g.req.Partitions, q)
 		if len(g.parts) == maxGroup {
 			break
@@ -174,6 +207,7 @@ func (f *fetcher) fetch(ctx context.Context, g *group) {
 	f.inFlight--
 	for _, at := range g.parts {
 		at.busy = false
+		f.readyLocked(at)
 	}
 	f.mu.Unlock()
 	f.wake()
@@ -184,7 +218,10 @@ func (f *fetcher) call(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchBudget+time.Duration(req.WaitMS)*time.Millisecond)
+	wait := time.Duration(req.WaitMS) * time.Millisecond
+	late := time.AfterFunc(wait+lateAfter, func() { f.silent(ctx) })
+	defer late.Stop()
+	ctx, cancel := context.WithTimeout(ctx, fetchBudget+wait)
 	defer cancel()
 	return peer.Fetch(ctx, req)
 }
@@ -201,10 +238,12 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult) 
 	for i, at := range g.parts {
 		a := answers[i]
 		if a != nil && refused(a.Status) {
+			f.refusal(ctx, at)
 			pause = retryAfter
 			rest = append(rest, at)
 			continue
 		}
+		at.refusing = time.Time{}
 		written, err := at.p.Answered(g.asked[i], a)
 		switch {
 		case err != nil:
@@ -243,6 +282,7 @@ func (f *fetcher) release(at *part) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at.busy = false
+	f.readyLocked(at)
 }
 
 // refused tells the statuses after which there is nothing to take over: the
@@ -260,36 +300,20 @@ func refused(s nodeapi.FetchStatus) bool {
 func (f *fetcher) failed(at *part, err error) {
 	var install *partition.Install
 	if !errors.As(err, &install) {
-		f.m.cfg.Log.Warn("a copy could not take over what its leader sent", "partition", at.p.Ref().String(), "leader", f.node, "error", err)
+		f.mu.Lock()
+		now := time.Now()
+		tell := now.Sub(f.complained) >= complainEvery
+		if tell {
+			f.complained = now
+		}
+		f.mu.Unlock()
+		if tell {
+			f.m.cfg.Log.Warn("a copy could not take over what its leader sent", "partition", at.p.Ref().String(), "leader", f.node, "error", err)
+		}
 		return
 	}
 	if err := f.m.cfg.Host.Replace(at.p.Ref(), install); err != nil {
 		f.m.cfg.Log.Warn("a copy could not be replaced by its leader's log start", "partition", at.p.Ref().String(), "error", err)
 	}
-}
-
-// heard notes whether the node answers, and reports one that does not.
-func (f *fetcher) heard(ctx context.Context, err error) {
-	f.mu.Lock()
-	now := time.Now()
-	if err == nil || ctx.Err() != nil {
-		f.failing = time.Time{}
-		f.mu.Unlock()
-		return
-	}
-	if f.failing.IsZero() {
-		f.failing = now
-	}
-	report := now.Sub(f.failing) >= suspectAfter && now.Sub(f.suspected) >= suspectEvery
-	if report {
-		f.suspected = now
-	}
-	f.mu.Unlock()
-	f.m.cfg.Log.Debug("a fetch failed", "leader", f.node, "err", err)
-	if !report {
-		return
-	}
-	if err := f.m.cfg.Elections.Suspect(ctx, &metaapi.SuspectRequest{From: f.m.cfg.Self, NodeID: f.node}); err != nil {
-		f.m.cfg.Log.Debug("a silent leader could not be reported", "leader", f.node, "err", err)
-	}
+	f.m.lookAgain() // it has to be opened
 }

@@ -64,7 +64,11 @@ type Manager struct {
 	cfg     Config
 	syncing chan struct{} // a slot per sync that runs
 
-	caughtUp atomic.Bool // every copy had everything committed once since the start
+	caughtUp  atomic.Bool   // every copy had everything committed once since the start
+	recording atomic.Bool   // a report to the metastore is under way
+	again     chan struct{} // asks for a pass
+
+	background sync.WaitGroup // reports under way
 
 	mu       sync.Mutex // guards what follows
 	fetchers map[string]*fetcher
@@ -73,7 +77,7 @@ type Manager struct {
 
 // New returns a manager that does nothing before Run.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, syncing: make(chan struct{}, syncers), fetchers: map[string]*fetcher{}}
+	return &Manager{cfg: cfg, syncing: make(chan struct{}, syncers), again: make(chan struct{}, 1), fetchers: map[string]*fetcher{}}
 }
 
 // CatchingUp tells whether copies of this node have not had everything committed
@@ -88,6 +92,7 @@ func (m *Manager) Run(ctx, life context.Context) {
 	defer stop()
 	var all sync.WaitGroup
 	defer all.Wait()
+	defer m.background.Wait()
 	defer m.stop()
 	defer stop()
 	all.Go(func() { m.save(work) })
@@ -111,9 +116,18 @@ func (m *Manager) Run(ctx, life context.Context) {
 		select {
 		case <-changed:
 			wait(work, settleTime)
+		case <-m.again:
 		case <-tick.C:
 		case <-work.Done():
 		}
+	}
+}
+
+// lookAgain asks for a pass.
+func (m *Manager) lookAgain() {
+	select {
+	case m.again <- struct{}{}:
+	default:
 	}
 }
 
@@ -178,7 +192,13 @@ func (m *Manager) pass(ctx context.Context) bool {
 	m.copies = copies
 	m.mu.Unlock()
 	m.assign(ctx, byLeader)
-	m.record(ctx, reports)
+	if len(reports) > 0 && !m.recording.Swap(true) {
+		// Beside the passes: a metastore that does not answer must not keep roles waiting.
+		m.background.Go(func() {
+			defer m.recording.Store(false)
+			m.record(ctx, reports)
+		})
+	}
 	return caughtUp
 }
 
