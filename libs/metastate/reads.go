@@ -71,6 +71,10 @@ func TombstoneByID(r Reader, id string) (*Tombstone, error) {
 // AllTombstones returns the tombstones by id.
 func AllTombstones(r Reader) ([]Tombstone, error) { return scan[Tombstone](r, BucketTombstones, nil) }
 
+// PartitionOf returns one partition of one life of a topic, or nil when that life
+// or partition is not there.
+func PartitionOf(r Reader, ref topic.Ref) (*topic.Assignment, error) { return partition(r, ref) }
+
 // IsEnded tells whether the end of this life is remembered.
 func IsEnded(r Reader, id topic.Incarnation) bool {
 	return r.Get(BucketEnded, incarnationKey(id)) != nil
