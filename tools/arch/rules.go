@@ -9,7 +9,7 @@ var layers = []struct {
 	{"client", []string{"libs/client/..."}},
 	{"pure", []string{
 		"libs/topic", "libs/record", "libs/metastate", "libs/quorum/...", "libs/lease", "libs/placement",
-		"libs/problem", "libs/dispatchq/...", "libs/backup", "libs/release",
+		"libs/problem", "libs/dispatchq/...", "libs/fanout", "libs/backup", "libs/release",
 	}},
 	{"local I/O", []string{"libs/vfs/...", "libs/seglog", "libs/wal/...", "libs/partlog/...", "libs/topicdir"}},
 	{"contracts", []string{"libs/rpc/...", "libs/metaapi/...", "libs/nodeapi/...", "libs/gatewayapi/..."}},
