@@ -11,7 +11,7 @@ GO := go
 export CGO_ENABLED ?= 0
 VERSION_FLAGS := -trimpath
 
-.PHONY: help build run test lint race e2e bench gobench standalone clean
+.PHONY: help build run test lint race e2e bench gobench simulate standalone clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: build ## measure a fresh cluster on loopback against a bare server with a
 gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
 	$(GO) test -run '^$$' -bench AtScale -benchtime 5x ./libs/raftnode
+
+simulate: ## play SEEDS=.. seeds of a replicated partition's simulation (default 20000)
+	SEEDS=$(or $(SEEDS),20000) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./libs/quorum/sim
 
 lint: standalone ## format, vet, static analysis, and each module alone
 	@out=$$($(GO) tool gofumpt -l apps libs tools e2e); if [ -n "$$out" ]; then echo "gofumpt would change:"; echo "$$out"; exit 1; fi
