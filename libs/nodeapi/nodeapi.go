@@ -22,7 +22,8 @@ type Node interface {
 	// watermark has passed everything in it, records that the partition already
 	// had included. Refusals with applied "no": not_partition_leader (members
 	// leader, leader_epoch), incarnation_mismatch (members live, given),
-	// stale_epoch, damaged_batch, not_ready, partition_unavailable, overloaded, disk_full.
+	// stale_epoch, damaged_batch, not_ready, partition_unavailable, overloaded, disk_full;
+	// out_of_sequence (expected) for a record.StreamClient.
 	// With applied "unknown": outcome_unknown (a failed write or sync).
 	Commit(ctx context.Context, req *CommitRequest) (*CommitResult, error)
 	// Claim leases records for takers that wait now, for several topics in one
@@ -61,7 +62,7 @@ type CommitRequest struct {
 type CommitResult struct {
 	Epoch         topic.Epoch // under which it was committed
 	HighWatermark int64
-	BaseOffset    int64 // of the first record appended by this call; -1 if none was
+	BaseOffset    int64 // of the first record appended by this call, or of a client's record that is repeated; else -1
 	Appended      int   // records appended by this call
 	Duplicates    int   // records that the partition already had
 }

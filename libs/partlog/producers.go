@@ -31,7 +31,7 @@ type entry struct {
 	base     int64
 	end      int64
 	commitMS int64
-	raise    bool // false: a control batch, or behind damage
+	raise    bool // false: a control batch, behind damage, or of a stream without order
 }
 
 type producer struct {
@@ -57,6 +57,7 @@ type producers struct {
 	sweptMS int64
 	streams map[record.Stream]producer
 	told    map[topic.ID64]told
+	clients clients // those of streams that clients number
 }
 
 func newProducers() *producers {
@@ -66,13 +67,19 @@ func newProducers() *producers {
 func (p *producers) clone() *producers {
 	c := *p
 	c.streams, c.told = maps.Clone(p.streams), maps.Clone(p.told)
+	c.clients.uses = slices.Clone(p.clients.uses)
 	return &c
 }
 
 func (p *producers) apply(e *entry) {
 	p.at = e.end
 	p.lastMS = max(p.lastMS, e.commitMS)
-	if e.raise {
+	p.forgetClients()
+	switch {
+	case !e.raise:
+	case e.stream.Kind == record.StreamClient:
+		p.raiseClient(e)
+	default:
 		p.raise(e)
 	}
 	if p.sweptMS == 0 {
@@ -89,7 +96,7 @@ func (p *producers) raise(e *entry) {
 	if known && !s.highest.Less(e.last) {
 		return
 	}
-	if !known && len(p.streams) >= maxStreams {
+	if !known && len(p.streams)-p.clients.n >= maxStreams {
 		p.evict()
 	}
 	wal := e.stream.Kind == record.StreamWAL || e.stream.Kind == record.StreamWALPinned
@@ -128,9 +135,10 @@ func (p *producers) sweep() {
 	maps.DeleteFunc(p.told, func(id topic.ID64, _ told) bool { return !live[id] })
 }
 
-// evict forgets the tenth of the streams whose last batch is the oldest.
+// evict forgets the tenth of the streams whose last batch is the oldest; those of
+// clients have a bound of their own.
 func (p *producers) evict() {
-	order := p.order()
+	order := slices.DeleteFunc(p.order(), func(id record.Stream) bool { return id.Kind == record.StreamClient })
 	for _, id := range order[:len(order)/10+1] {
 		delete(p.streams, id)
 	}

@@ -159,6 +159,6 @@ func (r *replay) enter(h *seglog.Header) {
 func entryOf(h *record.Header) entry {
 	return entry{
 		stream: h.Stream, last: h.Last(), oldest: h.Oldest, base: h.BaseOffset, end: h.EndOffset(),
-		commitMS: h.CommitMS, raise: !h.Control,
+		commitMS: h.CommitMS, raise: !h.Control && h.Stream.Kind != record.StreamOnce,
 	}
 }

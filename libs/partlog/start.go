@@ -98,6 +98,7 @@ func (p *producers) before(at int64) *producers {
 		}
 	}
 	out.told = maps.Clone(p.told)
+	out.orderClients()
 	return out
 }
 
@@ -112,7 +113,7 @@ func parseStart(b []byte) (snapshot, error) {
 	snap := c.snapshot()
 	p := snap.producers
 	snap.start = p.at
-	if c.bad || len(c.b) > 0 || p.at < 0 || p.at > record.MaxOffset || len(p.streams) > maxStreams || len(snap.epochs) > maxEpochs {
+	if c.bad || len(c.b) > 0 || p.at < 0 || p.at > record.MaxOffset || len(p.streams)-p.clients.n > maxStreams || p.clients.n > MaxClients || len(snap.epochs) > maxEpochs {
 		return snapshot{}, ErrBadStart
 	}
 	for _, s := range p.streams {

@@ -184,6 +184,7 @@ func (c *cursor) snapshot() snapshot {
 			oldestID: topic.ID64(c.u64()), passedMS: c.i64(),
 		}
 	}
+	p.orderClients()
 	for n := c.u32(); n > 0 && !c.bad; n-- {
 		id := topic.ID64(c.u64())
 		p.told[id] = told{c.u64(), c.u8() == 1}

@@ -31,6 +31,8 @@ const (
 	TooManyChildren      Code = "too_many_children"
 	RetentionTooShort    Code = "retention_too_short"
 	ImmutableField       Code = "immutable_field"
+	OutOfSequence        Code = "out_of_sequence"
+	DecommissionUnsafe   Code = "decommission_unsafe"
 	MoveInProgress       Code = "move_in_progress"
 	MoveNotInFlight      Code = "move_not_in_flight"
 	HasMemberRecord      Code = "has_member_record"
@@ -116,6 +118,8 @@ var table = []Row{
 	{TooManyChildren, 409, AppliedNo, 0, "detach a child, or use another parent"},
 	{RetentionTooShort, 409, AppliedNo, 0, "raise the parent's retention to minimum_ms"},
 	{ImmutableField, 409, AppliedNo, 0, "create another topic"},
+	{OutOfSequence, 409, AppliedNo, 0, "go on at expected, or take a new producer id"},
+	{DecommissionUnsafe, 409, AppliedNo, 0, "read reasons: add nodes, bring them back, or accept a loss by name"},
 	{MoveInProgress, 409, AppliedNo, 0, "wait for the move of this partition, or abort it"},
 	{MoveNotInFlight, 409, AppliedNo, 0, "look at the list of moves"},
 	{HasMemberRecord, 409, AppliedNo, 0, "decommission the member: forget is for Raft servers that never registered"},

@@ -380,6 +380,8 @@ func TestMessageIDIsAFunctionOfStreamAndNumber(t *testing.T) {
 		{Stream{StreamWAL, 1, 2, 0}, Number{0, 7}, "0000000000000001-7"},
 		{Stream{StreamFanout, 1, 2, 3}, Number{4, 7}, "0000000000000001-2.4-7"},
 		{Stream{StreamDeadLetter, topic.ID64(1), 0, 0}, Number{0, 7}, "0000000000000001.4-7"},
+		{Stream{StreamClient, topic.ID64(1), 2, 3}, Number{0, 0}, "0000000000000001.5-0"},
+		{Stream{StreamOnce, topic.ID64(1), 0, 0}, Number{0, 7}, "0000000000000001.6-7"},
 	} {
 		if got := MessageID(c.s, c.n); got != c.want {
 			t.Errorf("MessageID(%+v, %+v) = %q, want %q", c.s, c.n, got, c.want)

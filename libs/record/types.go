@@ -16,7 +16,12 @@ const (
 	StreamWALPinned  StreamKind = 2 // the same, records that the client pinned
 	StreamFanout     StreamKind = 3 // ID = attach epoch; A = parent partition; B = partition count of the child
 	StreamDeadLetter StreamKind = 4 // ID = log id
-	StreamClient     StreamKind = 5 // a Narad-Producer of a client
+	StreamClient     StreamKind = 5 // a Narad-Producer of a client at one partition: every number is the last plus one
+	// StreamOnce is a gateway's committed produces that no client numbered. ID is of
+	// one start of the gateway. A batch of it is sent to a leader again only after a
+	// definite refusal, several are under way at once and overtake each other, so
+	// they are judged by no order, and nothing is remembered of them.
+	StreamOnce StreamKind = 6
 )
 
 // Stream names one producer stream: a source of numbers that only grow, so that
@@ -50,7 +55,7 @@ func MessageID(s Stream, n Number) string {
 		b = strconv.AppendUint(b, uint64(s.A), 10)
 		b = append(b, '.')
 		b = strconv.AppendUint(b, uint64(n.Epoch), 10)
-	case StreamDeadLetter, StreamClient:
+	case StreamDeadLetter, StreamClient, StreamOnce:
 		b = append(b, '.')
 		b = strconv.AppendUint(b, uint64(s.Kind), 10)
 	}

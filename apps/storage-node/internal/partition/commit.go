@@ -26,44 +26,49 @@ type Incoming struct {
 // Commit appends what of the batch the partition does not have yet and answers
 // when the high watermark has passed everything in it. Errors are problems.
 func (p *Partition) Commit(ctx context.Context, in *Incoming) (*nodeapi.CommitResult, error) {
-	res, target, err := p.append(in)
+	j, end, err := p.append(in)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.await(ctx, in.Epoch, target); err != nil {
+	if err := p.await(ctx, in.Epoch, end); err != nil {
+		if j.expected >= 0 {
+			return nil, p.undecided()
+		}
 		return nil, err
 	}
-	res.HighWatermark = p.hwm.Load()
-	p.s.Metrics.CommitRecords.Add(float64(res.Appended))
-	p.s.Metrics.Duplicates.Add(float64(res.Duplicates))
-	return res, nil
+	if j.expected >= 0 {
+		return nil, p.outOfSequence(in.Header.FirstSeq, j.expected)
+	}
+	p.s.Metrics.CommitRecords.Add(float64(in.Header.Count - j.dropped))
+	p.s.Metrics.Duplicates.Add(float64(j.dropped))
+	return &nodeapi.CommitResult{
+		Epoch: in.Epoch, HighWatermark: p.hwm.Load(), BaseOffset: j.base,
+		Appended: in.Header.Count - j.dropped, Duplicates: j.dropped,
+	}, nil
 }
 
 // append does everything that needs the append lock, and returns the end that
 // the high watermark has to pass.
-func (p *Partition) append(in *Incoming) (res *nodeapi.CommitResult, target int64, err error) {
+func (p *Partition) append(in *Incoming) (j judged, end int64, err error) {
 	p.used.Store(true)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.admitLocked(in); err != nil {
-		return nil, 0, err
+		return j, 0, err
 	}
-	rest, dropped, err := p.dropKnown(in)
-	if err != nil {
-		return nil, 0, problem.New(problem.DamagedBatch, "batch for %s: %v", p.ref, err)
+	if j, err = p.judgeLocked(in); err != nil {
+		return j, 0, problem.New(problem.DamagedBatch, "batch for %s: %v", p.ref, err)
 	}
-	res = &nodeapi.CommitResult{Epoch: in.Epoch, BaseOffset: -1, Duplicates: dropped}
-	if rest != nil {
-		res.Appended = in.Header.Count - dropped
-		if res.BaseOffset, err = p.appendLocked(rest, in.Epoch); err != nil {
-			return nil, 0, err
+	if j.rest != nil {
+		if j.base, err = p.appendLocked(j.rest, in.Epoch); err != nil {
+			return j, 0, err
 		}
 	}
 	p.waiting++
-	end := p.log.WrittenEnd()
+	end = p.log.WrittenEnd()
 	p.leader.Appended(end)
 	p.watch.tell()
-	return res, end, nil
+	return j, end, nil
 }
 
 // admitLocked refuses a batch that this leadership may not take.
@@ -77,6 +82,10 @@ func (p *Partition) admitLocked(in *Incoming) error {
 		return problem.New(problem.NotReady, "%s is led under epoch %d here", p.ref, p.leader.Epoch())
 	case p.leader.Ended() != nil:
 		return problem.New(problem.PartitionUnavailable, "the leadership of %s has ended", p.ref)
+	case p.stalled():
+		return problem.New(problem.PartitionUnavailable, "the disk under %s does not answer", p.ref)
+	case p.forsakenLocked():
+		return problem.New(problem.PartitionUnavailable, "no majority of the replicas of %s follows", p.ref)
 	case p.s.Mono() < p.heldUntil:
 		return problem.New(problem.PartitionUnavailable, "%s is being handed over", p.ref)
 	}
@@ -84,33 +93,6 @@ func (p *Partition) admitLocked(in *Incoming) error {
 		return refusal
 	}
 	return nil
-}
-
-type codec struct {
-	dec record.Decoder
-	bld record.Builder
-}
-
-// dropKnown leaves out what the partition has. The result does not alias the
-// pool: it is the batch itself, nil, or a copy.
-func (p *Partition) dropKnown(in *Incoming) (rest []byte, dropped int, err error) {
-	have, known := p.log.Producer(in.Header.Stream)
-	if !known {
-		return in.Batch, 0, nil
-	}
-	if have.Less(in.Header.First()) {
-		return in.Batch, 0, nil
-	}
-	c, ok := p.s.codecs.Get().(*codec)
-	if !ok {
-		c = new(codec)
-	}
-	defer p.s.codecs.Put(c)
-	rest, dropped, err = record.DropUntil(in.Batch, have, &c.dec, &c.bld, record.CodecZstd)
-	if err != nil || rest == nil {
-		return nil, dropped, err
-	}
-	return append([]byte(nil), rest...), dropped, nil
 }
 
 func (p *Partition) appendLocked(batch []byte, epoch topic.Epoch) (int64, error) {
@@ -194,7 +176,9 @@ func (p *Partition) syncRoundLocked() {
 	p.waiting = 0
 	p.mu.Unlock()
 	began := time.Now()
+	p.syncing.Store(max(p.s.Mono(), 1))
 	leo, err := p.log.Sync()
+	p.syncing.Store(0)
 	p.s.Metrics.FsyncSeconds.Observe(time.Since(began).Seconds())
 	p.mu.Lock()
 	p.round = nil
