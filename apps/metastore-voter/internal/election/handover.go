@@ -32,6 +32,16 @@ func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error
 	return total - r.handOver(ctx, list, "planned"), nil
 }
 
+// Give hands the leadership of a partition, as it was read, to one of its
+// replicas, if that one has what the leader has, or gets it soon; false: not now.
+func (r *Runner) Give(ctx context.Context, a topic.Assignment, to string) bool {
+	c := &contest{a: a, wanted: to}
+	if _, ok := a.ReplicaOn(to); !ok || a.Leader == "" || a.Leader == to || !electable(&a, r.cfg.View.Members().ByID) {
+		return false
+	}
+	return r.handOver(ctx, []*contest{c}, "move") == 1 && c.elected.Node == to
+}
+
 // balance moves some leaderships back to the first replica of their set.
 func (r *term) balance(ctx context.Context, m members) {
 	now := r.cfg.Mono()

@@ -144,3 +144,16 @@ func (w *Wire) Standing(ctx context.Context, node string, refs []topic.Ref) ([]S
 	}
 	return out, nil
 }
+
+// Vouch asks the leader of partitions about their copies.
+func (w *Wire) Vouch(ctx context.Context, node string, refs []topic.Ref) ([]nodeapi.Vouch, error) {
+	c, err := w.node(node)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.Vouch(ctx, &nodeapi.VouchRequest{Partitions: refs})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s to vouch for %d partitions: %w", node, len(refs), err)
+	}
+	return res.Partitions, nil
+}

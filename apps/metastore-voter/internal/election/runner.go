@@ -179,16 +179,14 @@ func (r *term) pass(ctx context.Context) {
 	}
 }
 
-// each calls fn for every partition of replicated topics.
+// each calls fn for every partition that has several replicas: those of replicated
+// topics, and a single copy on its way to another node.
 func (r *Runner) each(fn func(*topic.Assignment)) error {
 	topics, err := r.cfg.View.Topics("", "", math.MaxInt)
 	if err != nil {
 		return err
 	}
 	for _, t := range topics {
-		if t.ReplicationFactor < 2 {
-			continue
-		}
 		p, err := r.cfg.View.Assignments(t.Name)
 		if errors.Is(err, metastate.ErrNoTopic) {
 			continue
@@ -197,7 +195,9 @@ func (r *Runner) each(fn func(*topic.Assignment)) error {
 			return err
 		}
 		for i := range p.List {
-			fn(&p.List[i])
+			if len(p.List[i].Replicas) > 1 {
+				fn(&p.List[i])
+			}
 		}
 	}
 	return nil
