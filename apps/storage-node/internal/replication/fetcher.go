@@ -24,6 +24,9 @@ const (
 	// groups that fell apart come together again.
 	fewFetches = 8
 	shortMS    = 50
+	// gatherFor is how long partitions whose wait ended without news are collected
+	// into one fetch again.
+	gatherFor = 2 * time.Millisecond
 	// fetchBytes bounds one answer, and partBytes what one partition may have of it,
 	// so that one that catches up does not hold the others up for long.
 	fetchBytes = 8 << 20
@@ -181,9 +184,9 @@ func (f *fetcher) next() *group {
 		return nil
 	}
 	g.req.From, g.req.Disk, g.req.Boot = f.m.cfg.Self, f.m.cfg.DiskID, f.m.cfg.BootNonce
-	g.req.WaitMS, g.req.MaxBytes = nodeapi.MaxFetchWaitMS, fetchBytes
+	g.req.WaitMS, g.req.MaxBytes = f.m.toTick(), fetchBytes
 	if f.inFlight >= fewFetches {
-		g.req.WaitMS = shortMS
+		g.req.WaitMS = min(g.req.WaitMS, shortMS)
 	}
 	f.inFlight++
 	return g
@@ -193,10 +196,17 @@ func (f *fetcher) next() *group {
 func (f *fetcher) fetch(ctx context.Context, g *group) {
 	res, err := f.call(ctx, &g.req)
 	pause := time.Duration(0)
-	if err != nil {
+	wake := f.wake
+	switch {
+	case err != nil:
 		pause = retryAfter
-	} else {
-		pause = f.take(ctx, g, res)
+	case len(res.Partitions) == 0:
+		// Its wait is over, as are those of other groups at this moment: they come
+		// together again in one.
+		wake = func() { time.AfterFunc(gatherFor, f.wake) }
+		fallthrough
+	default:
+		pause = f.take(ctx, g, res, wake)
 		res.Release()
 	}
 	f.heard(ctx, err)
@@ -210,7 +220,7 @@ func (f *fetcher) fetch(ctx context.Context, g *group) {
 		f.readyLocked(at)
 	}
 	f.mu.Unlock()
-	f.wake()
+	wake()
 }
 
 func (f *fetcher) call(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi.FetchResult, error) {
@@ -229,7 +239,7 @@ func (f *fetcher) call(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi
 // take hands the answers to the partitions, and gives those without news and
 // those that wrote nothing back at once. It returns when all is durable, with the
 // pause that a refusal asks for.
-func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult) (pause time.Duration) {
+func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, wake func()) (pause time.Duration) {
 	answers := make([]*nodeapi.FetchAnswer, len(g.parts))
 	for i := range res.Partitions {
 		answers[res.Partitions[i].Index] = &res.Partitions[i]
@@ -256,7 +266,7 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult) 
 			f.release(at)
 		}
 	}
-	f.wake()
+	wake()
 	g.parts = rest // these wait for the pause; those that wrote are given back one by one
 	var syncs sync.WaitGroup
 	for _, at := range wrote {

@@ -63,6 +63,7 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	syncing chan struct{} // a slot per sync that runs
+	began   time.Time
 
 	caughtUp  atomic.Bool   // every copy had everything committed once since the start
 	recording atomic.Bool   // a report to the metastore is under way
@@ -77,7 +78,14 @@ type Manager struct {
 
 // New returns a manager that does nothing before Run.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, syncing: make(chan struct{}, syncers), again: make(chan struct{}, 1), fetchers: map[string]*fetcher{}}
+	return &Manager{cfg: cfg, began: time.Now(), syncing: make(chan struct{}, syncers), again: make(chan struct{}, 1), fetchers: map[string]*fetcher{}}
+}
+
+// toTick is how many ms are left until the next moment at which waits for news
+// end, all of a node together: so that groups of partitions that fell apart, each
+// time one of them had news, come together again.
+func (m *Manager) toTick() int {
+	return int(nodeapi.MaxFetchWaitMS - time.Since(m.began).Milliseconds()%nodeapi.MaxFetchWaitMS)
 }
 
 // CatchingUp tells whether copies of this node have not had everything committed
