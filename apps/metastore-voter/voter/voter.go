@@ -75,6 +75,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	metaapi.Serve(m.Server(), c)
 	metaapi.ServeElections(m.Server(), c)
 	metaapi.ServeEndings(m.Server(), c)
+	metaapi.ServeMoves(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, controller: c}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/moves"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -65,13 +66,19 @@ type Config struct {
 	LeaderAddr func() string // RPC address of the leader in view, or ""
 	// Quorum asks every Raft server for its own view; it is called on the leader only.
 	Quorum func(context.Context) *metaapi.QuorumResult
-	// Nodes is how elections of partition leaders reach storage nodes.
-	Nodes    election.Nodes
+	// Nodes is how elections of partition leaders and moves reach storage nodes.
+	Nodes    Nodes
 	Log      *slog.Logger
 	Registry prometheus.Registerer // nil: no metrics
 	Timing   Timing
 	Mono     func() time.Duration // a clock that never goes back; nil: the process's
 	WallMS   func() int64         // Unix milliseconds, for what people read; nil: the machine's
+}
+
+// Nodes is how storage nodes are reached. Safe for concurrent use.
+type Nodes interface {
+	election.Nodes
+	moves.Nodes
 }
 
 // Controller implements metaapi.Voter. Safe for concurrent use.
@@ -88,6 +95,7 @@ type Controller struct {
 	barriers  barriers
 	refusals  refusalLog
 	elections *election.Runner
+	moves     *moves.Runner
 
 	admission sync.RWMutex // guards what a proposal of a newer entry type and a join look at: a join holds it whole, so it must not propose such a type itself
 	members   sync.Mutex   // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
@@ -127,6 +135,9 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c.barriers.pass = c.raft.Barrier
 	if err := c.newElections(); err != nil {
+		return nil, err
+	}
+	if err := c.newMoves(); err != nil {
 		return nil, err
 	}
 	return c, c.registerMetrics(cfg.Registry)
@@ -192,6 +203,7 @@ func (c *Controller) lead(ctx context.Context) {
 	}()
 	var elections sync.WaitGroup
 	elections.Go(func() { c.elections.Run(ctx) })
+	elections.Go(func() { c.moves.Run(ctx) })
 	defer elections.Wait()
 	judge, stamp := time.NewTicker(c.timing.JudgeEvery), time.NewTicker(c.timing.StampEvery)
 	defer judge.Stop()

@@ -1,0 +1,251 @@
+package moves
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+const (
+	// silentAfter: beside a lone copy nothing is committed without the destination;
+	// when it has fetched nothing for so long it is taken back. Longer than the lease
+	// of a leader, so that a pause that nobody notices is none here either.
+	silentAfter = 2 * quorum.LeaseMS * time.Millisecond
+	// fullPercent is the use of a destination's disk from which on nothing more is
+	// moved there: storage nodes refuse commits at 95 and more.
+	fullPercent = 95
+)
+
+// scene is what a step is decided by.
+type scene struct {
+	move    topic.Move
+	part    *topic.Assignment // nil: that life or partition is not there any more
+	members map[string]*topic.Member
+	vouch   nodeapi.Vouch // of the partition's leader; zero: it did not answer
+	deadFor time.Duration // since when the destination is seen dead, in this term
+}
+
+// action is what a step does.
+type action uint8
+
+const (
+	wait   action = iota // until the metastore or the leader says something else
+	change               // the replica set becomes replicas
+	elect                // leadership goes to `to`
+	depose               // nobody leads under a next epoch
+	end                  // the move is over
+)
+
+// step is what follows in a move, and how that is shown.
+type step struct {
+	do       action
+	replicas []topic.Replica
+	to       string
+	phase    metaapi.MovePhase
+	blocked  metaapi.MoveBlocked
+	why      string // of a wait, or of an end that is no success
+}
+
+// next decides. It is a pure function: same scene, same step.
+func next(s *scene) step {
+	if s.part == nil {
+		return step{do: end, why: "the topic has ended"}
+	}
+	src, hasSrc := s.part.ReplicaOn(s.move.From)
+	dst, hasDst := s.part.ReplicaOn(s.move.To)
+	switch {
+	case hasDst && !hasSrc:
+		return step{do: end, phase: metaapi.MoveReclaiming}
+	case !hasSrc, !hasDst && !s.observed():
+		return step{do: end, why: "the replicas were changed otherwise"}
+	case s.move.Aborted:
+		return s.back("aborted")
+	case hasDst:
+		return s.joined(dst)
+	}
+	return s.copying(src)
+}
+
+func (s *scene) observed() bool {
+	return slices.ContainsFunc(s.part.Observers, func(o topic.Replica) bool { return o.Node == s.move.To })
+}
+
+// usable tells whether a replica's node is alive with the disk of the copy.
+func (s *scene) usable(r topic.Replica) bool {
+	m := s.members[r.Node]
+	return m != nil && m.Status == topic.StatusAlive && m.DiskID == r.DiskID
+}
+
+// moved tells whether the node of a copy has another disk by now, or is gone.
+func (s *scene) moved(r topic.Replica) bool {
+	m := s.members[r.Node]
+	return m == nil || m.DiskID != r.DiskID
+}
+
+// answered tells whether the leader's word holds for what the metastore shows.
+func (s *scene) answered() bool {
+	return s.part.Leader != "" && s.vouch.Epoch == s.part.LeaderEpoch && s.vouch.ConfigVersion == s.part.ConfigVersion
+}
+
+// copying: the destination is an observer.
+func (s *scene) copying(src topic.Replica) step {
+	target := topic.Replica{Node: s.move.To, DiskID: s.move.ToDisk}
+	lone := len(s.part.Replicas) == 1
+	switch {
+	case s.moved(target):
+		return step{do: end, why: "the destination has another disk, or is no member any more"}
+	case !s.usable(target) && s.deadFor >= lifecycle.DeadMoveAfter:
+		return step{do: end, why: "the destination is dead"}
+	case !s.usable(target):
+		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetDead}
+	case lone && s.moved(src):
+		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedUnverifiable, why: "the only copy is on no disk of record"}
+	case lone && !s.usable(src):
+		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedSourceDead}
+	case lone && src.CopyID == 0:
+		return step{phase: metaapi.MovePending, why: "the source's copy is not recorded yet"}
+	case !s.answered():
+		return step{phase: metaapi.MovePending, why: "the partition's leader has not answered"}
+	}
+	c, fetches := s.vouch.Copy(s.move.To)
+	switch {
+	case !fetches || c.DiskID != s.move.ToDisk || c.CopyID == 0:
+		return step{phase: metaapi.MovePending, why: "the destination has not fetched yet"}
+	case !c.Near && s.members[s.move.To].DiskUsedPercent >= fullPercent:
+		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
+	}
+	target.CopyID = c.CopyID
+	// It takes the place of the source: the first of a set leads when all is well.
+	to := slices.Clone(s.part.Replicas)
+	at := slices.Index(to, src)
+	to[at] = target
+	return s.change(metaapi.MoveCopying, append(to, src))
+}
+
+// joined: both are replicas.
+func (s *scene) joined(dst topic.Replica) step {
+	pair := len(s.part.Replicas) == 2
+	if !s.usable(dst) {
+		if pair || s.moved(dst) || s.deadFor >= lifecycle.DeadMoveAfter {
+			return s.back("the destination is dead")
+		}
+		return step{phase: metaapi.MoveJoined, blocked: metaapi.BlockedTargetDead}
+	}
+	lead, led := s.part.ReplicaOn(s.part.Leader)
+	switch {
+	case !led || !s.usable(lead):
+		st := step{phase: metaapi.MoveElecting, why: "the partition has no leader"}
+		if src, _ := s.part.ReplicaOn(s.move.From); pair && !s.usable(src) {
+			st.blocked = metaapi.BlockedSourceDead
+		}
+		return st
+	case s.part.Leader != s.move.From:
+		return s.change(metaapi.MoveRemoving, without(s.part.Replicas, s.move.From))
+	}
+	c, _ := s.vouch.Copy(s.move.To)
+	if pair && s.answered() && c.HeardAgoMS >= silentAfter.Milliseconds() {
+		return s.back("the destination does not fetch")
+	}
+	if !s.answered() {
+		return step{phase: metaapi.MoveJoined, why: "the partition's leader has not answered"}
+	}
+	return step{do: elect, to: s.move.To, phase: metaapi.MoveElecting}
+}
+
+// back is the next step of taking a move back. The set in which the destination
+// was no replica is the one before the last change, to which it goes back without
+// anybody's word; when other changes came between, the leader has to vouch.
+func (s *scene) back(why string) step {
+	if _, in := s.part.ReplicaOn(s.move.To); !in {
+		return step{do: end, why: why}
+	}
+	if s.part.Leader != s.move.To {
+		// The source gets its place back.
+		src, _ := s.part.ReplicaOn(s.move.From)
+		to := without(s.part.Replicas, s.move.From)
+		to[slices.IndexFunc(to, func(r topic.Replica) bool { return r.Node == s.move.To })] = src
+		st := s.change(metaapi.MoveJoined, to)
+		st.why = why
+		return st
+	}
+	dst, _ := s.part.ReplicaOn(s.move.To)
+	pair := len(s.part.Replicas) == 2
+	heir := s.heir()
+	switch {
+	case pair && !s.usable(dst):
+		// An election needs both. Whatever is committed of the pair is on both, so the
+		// source goes on alone once the one that is silent leads no more.
+		return step{do: depose, phase: metaapi.MoveElecting, why: why}
+	case heir != "":
+		return step{do: elect, to: heir, phase: metaapi.MoveElecting, why: why}
+	case pair:
+		// Only the destination can serve, and it has everything.
+		return s.change(metaapi.MoveRemoving, without(s.part.Replicas, s.move.From))
+	}
+	return step{phase: metaapi.MoveElecting, blocked: metaapi.BlockedSourceDead, why: why}
+}
+
+// heir is who is to lead when the destination is not: the source when it can, else
+// another replica.
+func (s *scene) heir() string {
+	best := ""
+	for _, r := range s.part.Replicas {
+		if r.Node == s.move.To || !s.usable(r) || r.CopyID == 0 {
+			continue
+		}
+		if r.Node == s.move.From {
+			return r.Node
+		}
+		if best == "" {
+			best = r.Node
+		}
+	}
+	return best
+}
+
+// change is a change of the replica set as the rule allows it, or a wait for what
+// the rule waits for.
+func (s *scene) change(phase metaapi.MovePhase, to []topic.Replica) step {
+	now := quorum.Set{
+		Version: s.part.ConfigVersion, Replicas: copies(s.part.Replicas), Before: copies(s.part.Before), Since: s.part.Since,
+	}
+	v := quorum.Vouch{Epoch: s.vouch.Epoch, Version: s.vouch.ConfigVersion, Settled: s.vouch.Settled}
+	for _, c := range s.vouch.Copies {
+		if c.Near {
+			v.Near = append(v.Near, copyOf(c.Replica))
+		}
+	}
+	_, err := quorum.NextSet(now, quorum.Leadership{Epoch: s.part.LeaderEpoch, Leader: s.part.Leader}, copies(to), v)
+	switch {
+	case err == nil:
+		return step{do: change, replicas: to, phase: phase}
+	case errors.Is(err, quorum.ErrNotCaughtUp), errors.Is(err, quorum.ErrNotSettled):
+		return step{phase: phase}
+	}
+	return step{phase: phase, why: fmt.Sprintf("the replica set cannot be changed: %v", err)}
+}
+
+func without(set []topic.Replica, node string) []topic.Replica {
+	return slices.DeleteFunc(slices.Clone(set), func(r topic.Replica) bool { return r.Node == node })
+}
+
+func copyOf(r topic.Replica) quorum.Replica {
+	return quorum.Replica{Node: r.Node, Disk: r.DiskID, Copy: r.CopyID}
+}
+
+// copies is nil for an empty set, which for the rule is another thing than a set
+// of none.
+func copies(set []topic.Replica) []quorum.Replica {
+	var out []quorum.Replica
+	for _, r := range set {
+		out = append(out, copyOf(r))
+	}
+	return out
+}
