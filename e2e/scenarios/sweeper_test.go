@@ -49,7 +49,7 @@ func (s swept) unreachable(node string) bool {
 }
 
 // sweep runs the shipped sweeper against a cluster.
-func sweep(t *testing.T, c *harness.Cluster, args ...string) (stdout, stderr string, status int) {
+func sweep(t testing.TB, c *harness.Cluster, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var voters []string
 	for _, id := range c.IDs(harness.Voter) {
@@ -58,7 +58,7 @@ func sweep(t *testing.T, c *harness.Cluster, args ...string) (stdout, stderr str
 	return runSweeper(t, append([]string{"--join", strings.Join(voters, ",")}, args...)...)
 }
 
-func runSweeper(t *testing.T, args ...string) (stdout, stderr string, status int) {
+func runSweeper(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd := exec.Command(harness.Binary(t, "purge-sweeper"), append([]string{"--insecure"}, args...)...)
 	var out, errs bytes.Buffer

@@ -12,6 +12,14 @@ import (
 // get to is asked for again.
 const reclaimBudget = 20 * time.Second
 
+// Removing costs a node syncs that its clients wait behind. So a call names few, and
+// after each the node has several times as long for its clients as the call took.
+const (
+	reclaimAtOnce = 25
+	restFor       = 3
+	maxRest       = 2 * time.Second
+)
+
 // reclaim has a node remove what is confirmed gone, and notes what became of it.
 func (r *Role) reclaim(ctx context.Context, n *node) {
 	var open []int // entries
@@ -34,9 +42,11 @@ func (r *Role) reclaim(ctx context.Context, n *node) {
 	for len(open) > 0 {
 		var again []int
 		progress := false
-		for part := range slices.Chunk(open, nodeapi.MaxReclaimItems) {
+		for part := range slices.Chunk(open, reclaimAtOnce) {
+			begin := time.Now()
 			left, some := r.reclaimSome(ctx, client, n, part)
 			again, progress = append(again, left...), progress || some
+			rest(ctx, min(restFor*time.Since(begin), maxRest))
 		}
 		if !progress {
 			return
@@ -82,4 +92,14 @@ func (r *Role) reclaimSome(ctx context.Context, client *nodeapi.Client, n *node,
 // kept notes that an entry that should go is still there.
 func (e *Entry) kept(why string) {
 	e.Outcome, e.Decided, e.Why = nodeapi.Kept, false, "not reclaimed: "+why
+}
+
+// rest waits, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

@@ -124,7 +124,7 @@ func TestLargePassWaitsForAnOperator(t *testing.T) {
 		t.Fatalf("%v, %+v after %d calls", err, report.Summary, len(s.asked))
 	}
 	report, err = clean(t, v, func(r *Role) { r.cfg.Yes = true })
-	if err != nil || report.Summary.Reclaimed != 1200 || !s.asked[0].AllowLarge || len(s.asked) != 2 {
+	if err != nil || report.Summary.Reclaimed != 1200 || !s.asked[0].AllowLarge || len(s.asked) != 1200/reclaimAtOnce {
 		t.Fatalf("%v, %+v after %d calls", err, report.Summary, len(s.asked))
 	}
 }
