@@ -23,7 +23,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	got   *WakeRequest
 	asked *UndispatchedRequest
+	drain *DrainedRequest
 	err   error
+}
+
+var drained = &DrainedResult{Marked: true, Sealed: true, Backlog: 1 << 40, Drained: true}
+
+func (f *fake) Drained(_ context.Context, req *DrainedRequest) (*DrainedResult, error) {
+	f.drain = req
+	return drained, f.err
 }
 
 func (f *fake) Undispatched(_ context.Context, req *UndispatchedRequest) (*UndispatchedResult, error) {
@@ -50,6 +58,7 @@ func TestContract(t *testing.T) {
 		s := rpc.NewServer(rpc.ServerConfig{NodeID: "g1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
 		Serve(s, f)
 		ServeBacklog(s, f)
+		ServeDrain(s, f)
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +80,12 @@ func TestContract(t *testing.T) {
 func suite(t *testing.T, f *fake, g interface {
 	Gateway
 	Backlog
+	Drain
 }) {
+	of := &DrainedRequest{BootNonce: 1 << 63}
+	if res, err := g.Drained(t.Context(), of); err != nil || !reflect.DeepEqual(res, drained) || !reflect.DeepEqual(f.drain, of) {
+		t.Errorf("drained: %+v, %v, asked %+v", res, err, f.drain)
+	}
 	ask := &UndispatchedRequest{After: 1 << 63, Limit: 2}
 	if res, err := g.Undispatched(t.Context(), ask); err != nil || !reflect.DeepEqual(res, backlogged) || !reflect.DeepEqual(f.asked, ask) {
 		t.Errorf("undispatched: %+v, %v, asked %+v", res, err, f.asked)
@@ -82,6 +96,13 @@ func suite(t *testing.T, f *fake, g interface {
 	f.err = problem.New(problem.NotReady, "starting")
 	if err := g.Wake(t.Context(), sample); !problem.HasCode(err, problem.NotReady) {
 		t.Errorf("refusal: %v", err)
+	}
+}
+
+// A release before the question answers route_not_found.
+func TestAnOldReleaseKnowsNoDrain(t *testing.T) {
+	if !NoDrain(problem.New(problem.RouteNotFound, "no such operation")) || NoDrain(problem.New(problem.NotReady, "starting")) || NoDrain(nil) {
+		t.Error("the question that a release does not know is not told from a refusal")
 	}
 }
 

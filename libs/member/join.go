@@ -107,6 +107,7 @@ func (j *joiner) admitted(addr string, res *metaapi.JoinResult) error {
 
 // refused logs what an operator must act on.
 func (j *joiner) refused(addr string, err error) {
+	j.m.refusedFor(err)
 	var p *problem.Problem
 	if !errors.As(err, &p) {
 		j.m.log.Debug("join: no answer", "peer", addr, "err", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/narad-mq/narad/libs/gossip"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/rpc"
@@ -48,6 +49,7 @@ type Member struct {
 	suspects *gossip.Suspects
 	running  atomic.Bool
 	stopping atomic.Bool
+	removed  atomic.Bool               // the leader said that this node was decommissioned
 	lostAt   atomic.Pointer[time.Time] // since when no leader is in view; nil: one is. A time.Time, because wall clocks step
 
 	closeOnce sync.Once
@@ -162,6 +164,18 @@ func (m *Member) Run(ctx context.Context) error {
 	err := g.Run(ctx, m.log)
 	m.stopping.Store(true)
 	return err
+}
+
+// Removed tells that a metastore leader refused this node as decommissioned since
+// its start: nothing that its replica shows holds any more, and nothing is to be
+// served by it. It becomes a member again only with an empty data directory.
+func (m *Member) Removed() bool { return m.removed.Load() }
+
+// refusedFor notes what a leader's refusal means for this process.
+func (m *Member) refusedFor(err error) {
+	if problem.HasCode(err, problem.Decommissioned) && m.removed.CompareAndSwap(false, true) {
+		m.log.Error("this node was decommissioned: it serves nothing any more; stop it, and give it an empty data directory if it is to come back")
+	}
 }
 
 // Stopping tells readiness that the process is on its way out.

@@ -16,6 +16,9 @@ func (m *Member) Ready() []ops.Reason {
 	if !m.running.Load() {
 		add(ops.ReasonStarting, "the role has not started yet")
 	}
+	if m.removed.Load() {
+		add(ops.ReasonNotAdmitted, "this node was decommissioned")
+	}
 	if m.stopping.Load() {
 		add(ops.ReasonStopping, "the process is stopping")
 	}

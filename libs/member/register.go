@@ -48,6 +48,7 @@ func (r *registrar) step(ctx context.Context) time.Duration {
 		return t.HeartbeatEvery
 	}
 	err := m.register(ctx)
+	m.refusedFor(err)
 	if err == nil {
 		r.forgotten = false
 		if m.registered() {

@@ -225,8 +225,9 @@ func endMove(tx Tx, ref topic.Ref) (bool, error) {
 	return true, indexReplicas(tx, a.Topic, gone, a.Replicas)
 }
 
-// applyReset begins a partition anew on the disk that a node has now. The epoch
-// goes on: what is left anywhere of the old log is of older ones.
+// applyReset begins a partition anew on the disk that a node has now, or, when it
+// names a copy, with that one alone. The epoch goes on: what is left anywhere else of
+// the old log is of older ones.
 func applyReset(tx Tx, e *ResetPartition) (Result, error) {
 	a, err := partition(tx, e.Ref)
 	switch {
@@ -236,6 +237,9 @@ func applyReset(tx Tx, e *ResetPartition) (Result, error) {
 		return refuse(problem.TopicChanged, "this partition is not there"), nil
 	case a.LeaderEpoch != e.Epoch:
 		return refuse(problem.PreconditionFailed, "the partition has another leader epoch").with("leader_epoch", a.LeaderEpoch), nil
+	}
+	if e.Replica.CopyID != 0 && !slices.Contains(a.Replicas, e.Replica) {
+		return refuse(problem.PreconditionFailed, "the copy that is to go on is no replica"), nil
 	}
 	m, err := MemberByID(tx, e.Replica.Node)
 	if err != nil {
@@ -248,11 +252,13 @@ func applyReset(tx Tx, e *ResetPartition) (Result, error) {
 	if err := tx.Delete(BucketMoves, assignmentKey(a.Topic, a.Partition)); err != nil {
 		return Result{}, err
 	}
-	a.Replicas = []topic.Replica{{Node: m.ID, DiskID: m.DiskID}}
+	a.Replicas = []topic.Replica{e.Replica}
 	a.Leader, a.Observers, a.Before, a.Since = m.ID, nil, nil, 0
 	a.LeaderEpoch++
 	a.ConfigVersion++
-	a.Reset = a.LeaderEpoch
+	if e.Replica.CopyID == 0 {
+		a.Reset = a.LeaderEpoch
+	}
 	if err := put(tx, BucketAssignments, assignmentKey(a.Topic, a.Partition), a); err != nil {
 		return Result{}, err
 	}

@@ -225,3 +225,25 @@ func TestReset(t *testing.T) {
 	}
 	checkInvariants(t, m)
 }
+
+func TestResetToTheCopyThatIsLeft(t *testing.T) {
+	m, _ := movable(t)
+	e := createMany("pay", 8, 1, 3)
+	wantOK(t, m.do(t, e))
+	ref := topic.Ref{Topic: "pay", Incarnation: 8}
+	a, err := partition(m, ref)
+	if err != nil || len(a.Replicas) != 3 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	left := a.Replicas[1]
+	wantDone(t, m, "its copy is recorded", true, &RecordCopies{Items: []CopyRecord{{Ref: ref, Node: left.Node, WasDisk: left.DiskID, DiskID: left.DiskID, CopyID: 5}}})
+	reset := func(copyID topic.ID64) Result {
+		return m.do(t, &ResetPartition{Ref: ref, Epoch: a.LeaderEpoch, Replica: topic.Replica{Node: left.Node, DiskID: left.DiskID, CopyID: copyID}})
+	}
+	wantCode(t, reset(6), problem.PreconditionFailed)
+	wantOK(t, reset(5))
+	got, err := partition(m, ref)
+	if err != nil || len(got.Replicas) != 1 || got.Replicas[0].CopyID != 5 || got.Leader != left.Node || got.Reset != 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+}

@@ -45,8 +45,9 @@ type MoveStart struct {
 	ConfigVersion uint64 `json:"config_version"` // that was read
 }
 
-// ResetPartition begins a partition anew whose copies are all lost, on the disk
-// that its first replica's node has now.
+// ResetPartition ends the wait for copies that are lost for ever. A Replica without a
+// copy id begins the partition anew, empty, on the disk that its node has now; one
+// with it, a replica of the set, goes on alone with what it has.
 type ResetPartition struct {
 	topic.Ref
 	Epoch    topic.Epoch   `json:"epoch"` // that was read

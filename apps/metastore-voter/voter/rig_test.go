@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/raftnode"
@@ -54,9 +55,10 @@ type machine struct {
 	journal  *bytes.Buffer        // with its log, which may be read once it has ended; nil: none
 	t        testing.TB
 	cfg      member.Config
-	timing   Timing         // of a voter's controller
-	voter    *Voter         // of a voter that runs
-	member   *member.Member // of any that runs
+	drain    gatewayapi.Drain // of a gateway; nil: its release does not know the question
+	timing   Timing           // of a voter's controller
+	voter    *Voter           // of a voter that runs
+	member   *member.Member   // of any that runs
 	cancel   context.CancelFunc
 	done     chan error
 }
@@ -101,6 +103,9 @@ func (m *machine) tryStart() error {
 		mem, err := member.Open(m.cfg, member.Deps{Log: m.log(), Registry: m.registry})
 		if err != nil {
 			return err
+		}
+		if m.drain != nil {
+			gatewayapi.ServeDrain(mem.Server(), m.drain)
 		}
 		m.member, run = mem, mem.Run
 	}

@@ -23,7 +23,7 @@ type Settings struct {
 // setting refuses to start (proc.ErrUsage). A list that does not name this node
 // makes it join-only.
 func Configure(common proc.Common, s Settings) (Config, error) {
-	cfg := Config{Member: member.FromCommon(common, topic.RoleVoter)}
+	cfg := Config{Member: member.FromCommon(common, topic.RoleVoter), Bus: common.Bus}
 	switch {
 	case s.Single && (len(s.InitialMembers) > 0 || len(common.Join) > 0):
 		return Config{}, proc.Usagef("--single forms a cluster of one: it goes with neither --initial-members nor --join")

@@ -22,6 +22,8 @@ import (
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/controller"
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
+	"github.com/narad-mq/narad/libs/bus"
+	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/ops"
@@ -35,6 +37,7 @@ type Timing = controller.Timing
 // Config is everything that a voter needs to know.
 type Config struct {
 	Member     member.Config
+	Bus        bus.Settings
 	Controller Timing
 }
 
@@ -48,6 +51,7 @@ type Deps struct {
 type Voter struct {
 	log        *slog.Logger
 	member     *member.Member
+	bus        *bus.Bus // nil: off
 	controller *controller.Controller
 }
 
@@ -61,10 +65,16 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	if err != nil {
 		return nil, err
 	}
+	b, err := bus.New(bus.Config{Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: deps.Log, Registry: deps.Registry})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
 	c, err := controller.New(controller.Config{
 		NodeID: cfg.Member.NodeID, Raft: m.Raft(), LeaderAddr: m.LeaderAddr, Quorum: m.Quorum,
-		Nodes: &election.Wire{View: m.View(), RPC: m.Client()},
-		Log:   deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
+		Nodes:   &election.Wire{View: m.View(), RPC: m.Client()},
+		Gateway: func(id, addr string) gatewayapi.Drain { return gatewayapi.NewClient(m.Client().Peer(id, addr)) },
+		Told:    b.MemberDraining,
+		Log:     deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -76,7 +86,8 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	metaapi.ServeElections(m.Server(), c)
 	metaapi.ServeEndings(m.Server(), c)
 	metaapi.ServeMoves(m.Server(), c)
-	return &Voter{log: deps.Log, member: m, controller: c}, nil
+	metaapi.ServeDecommissions(m.Server(), c)
+	return &Voter{log: deps.Log, member: m, bus: b, controller: c}, nil
 }
 
 // registerDisk shows the free space under dir: a voter whose disk is full takes
@@ -106,6 +117,7 @@ func (v *Voter) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, v.member.Stopping)() // not ready before anything ends
 	var g proc.Group
 	g.Add("member", v.member.Run)
+	g.Add("bus", v.bus.Run)
 	g.Add("controller", v.controller.Run)
 	return g.Run(ctx, v.log)
 }

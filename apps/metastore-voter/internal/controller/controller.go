@@ -13,8 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/decommission"
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/moves"
+	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -67,7 +69,12 @@ type Config struct {
 	// Quorum asks every Raft server for its own view; it is called on the leader only.
 	Quorum func(context.Context) *metaapi.QuorumResult
 	// Nodes is how elections of partition leaders and moves reach storage nodes.
-	Nodes    Nodes
+	Nodes Nodes
+	// Gateway reaches a gateway at an address; nil: they cannot be asked, and so never removed.
+	Gateway func(id, addr string) gatewayapi.Drain
+	// Told is called when a member begins to drain or stays after all; it must not
+	// wait. nil: nobody listens.
+	Told     func(member string, draining bool)
 	Log      *slog.Logger
 	Registry prometheus.Registerer // nil: no metrics
 	Timing   Timing
@@ -96,6 +103,7 @@ type Controller struct {
 	refusals  refusalLog
 	elections *election.Runner
 	moves     *moves.Runner
+	leaving   *decommission.Runner
 
 	admission sync.RWMutex // guards what a proposal of a newer entry type and a join look at: a join holds it whole, so it must not propose such a type itself
 	members   sync.Mutex   // guards changes of the Raft configuration: they are read, decided and made one after the other, so it is held while Raft commits one
@@ -134,6 +142,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg: cfg, raft: cfg.Raft, log: cfg.Log, timing: cfg.Timing.withDefaults(), mono: cfg.Mono, wallMS: cfg.WallMS,
 	}
 	c.barriers.pass = c.raft.Barrier
+	c.leaving = decommission.New(decommission.Config{View: c.raft.View(), Meta: removals{c}, Log: c.log})
 	if err := c.newElections(); err != nil {
 		return nil, err
 	}
@@ -204,6 +213,7 @@ func (c *Controller) lead(ctx context.Context) {
 	var elections sync.WaitGroup
 	elections.Go(func() { c.elections.Run(ctx) })
 	elections.Go(func() { c.moves.Run(ctx) })
+	elections.Go(func() { c.leaving.Run(ctx) })
 	defer elections.Wait()
 	judge, stamp := time.NewTicker(c.timing.JudgeEvery), time.NewTicker(c.timing.StampEvery)
 	defer judge.Stop()

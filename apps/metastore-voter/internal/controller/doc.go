@@ -13,5 +13,6 @@
 // A voter that does not lead answers 421 with the leader's address, one without
 // a Raft configuration 412. An outcome that is unknown is said to be unknown.
 //
-// It does not move partitions, elect their leaders or remove members yet.
+// It elects no partition leader and takes no step of a decommission itself: packages
+// election and decommission do, within its terms.
 package controller

@@ -52,7 +52,7 @@ type applicant struct {
 func (a *applicant) check(req *metaapi.JoinRequest) error {
 	record, s := a.record, a.seat
 	switch {
-	case a.grave != nil && (!req.Empty || buried(a.grave, req.DiskID)):
+	case a.decommissioned(req):
 		return problem.New(problem.Decommissioned, "node %q was decommissioned", req.NodeID)
 	case record != nil && record.Role != req.Role:
 		return problem.New(problem.IDInUse, "%q is the id of a %s", req.NodeID, record.Role)
@@ -70,6 +70,20 @@ func (a *applicant) check(req *metaapi.JoinRequest) error {
 		}
 	}
 	return a.checkAddress(req)
+}
+
+// decommissioned tells whether the joiner is what was removed, or is about to be: a
+// buried disk; under a buried name one that was not made in this start, unless it was
+// admitted since; or the disk of a draining member that left the configuration.
+func (a *applicant) decommissioned(req *metaapi.JoinRequest) bool {
+	ofRecord := a.record != nil && a.record.DiskID == req.DiskID
+	switch {
+	case a.grave != nil && buried(a.grave, req.DiskID):
+		return true
+	case a.grave != nil && !req.Empty && !ofRecord && a.seat.server == nil:
+		return true
+	}
+	return ofRecord && a.record.Draining && a.seat.server == nil
 }
 
 // checkAddress keeps the servers of two nodes from sharing an address, which Raft

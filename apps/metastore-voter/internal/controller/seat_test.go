@@ -130,6 +130,21 @@ func TestRefusedApplicants(t *testing.T) {
 		"buried with another disk": {func(q *metaapi.JoinRequest, a *applicant) {
 			q.Empty, a.grave = true, &metastate.Tombstone{DiskIDs: []topic.ID64{6}}
 		}, ""},
+		"admitted under a buried name, before it registered": {func(_ *metaapi.JoinRequest, a *applicant) {
+			a.grave, a.conf = &metastate.Tombstone{DiskIDs: []topic.ID64{6}}, confOf("v1 s1#7-")
+		}, ""},
+		"a member under a buried name, restarted": {func(_ *metaapi.JoinRequest, a *applicant) {
+			a.grave, a.record = &metastate.Tombstone{DiskIDs: []topic.ID64{6}}, &topic.Member{Role: topic.RoleStorage, DiskID: 7}
+		}, ""},
+		"draining": {func(_ *metaapi.JoinRequest, a *applicant) {
+			a.record, a.conf = &topic.Member{Role: topic.RoleStorage, DiskID: 7, Draining: true}, confOf("v1 s1#7-")
+		}, ""},
+		"draining, and out of the configuration": {func(_ *metaapi.JoinRequest, a *applicant) {
+			a.record = &topic.Member{Role: topic.RoleStorage, DiskID: 7, Draining: true}
+		}, problem.Decommissioned},
+		"draining and dead, and it comes with another disk": {func(_ *metaapi.JoinRequest, a *applicant) {
+			a.record = &topic.Member{Role: topic.RoleStorage, DiskID: 6, Draining: true, Status: topic.StatusDead}
+		}, ""},
 		"it does not say empty": {func(_ *metaapi.JoinRequest, a *applicant) { a.grave = &metastate.Tombstone{DiskIDs: []topic.ID64{6}} }, problem.Decommissioned},
 	} {
 		q := good

@@ -1,0 +1,209 @@
+package voter
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/narad-mq/narad/libs/gatewayapi"
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// decommission asks whoever leads, until one answers.
+func (c cluster) decommission(t *testing.T, req metaapi.DecommissionRequest) (res *metaapi.DecommissionResult, err error) {
+	t.Helper()
+	testkit.Poll(t, patience, "somebody answers about "+req.NodeID, func() bool {
+		res, err = c.leader(t).voter.controller.Decommission(within(t), &req)
+		return !problem.HasCode(err, problem.NotReady) && !problem.HasCode(err, problem.NotMetastoreLeader) && !problem.HasCode(err, problem.OutcomeUnknown)
+	})
+	return res, err
+}
+
+// gone waits until a node has neither record nor server, and leaves a tombstone.
+func (c cluster) gone(t *testing.T, id string) {
+	t.Helper()
+	testkit.Poll(t, patience, id+" is gone", func() bool {
+		m := c.leader(t).member
+		for _, s := range m.Raft().Configuration().Servers {
+			if s.ID == id {
+				return false
+			}
+		}
+		var grave *metastate.Tombstone
+		err := m.Raft().Read(func(r metastate.Reader) (err error) {
+			grave, err = metastate.TombstoneByID(r, id)
+			return err
+		})
+		return err == nil && grave != nil && m.View().Members().ByID[id] == nil
+	})
+}
+
+func (c cluster) without(gone *machine) cluster {
+	var out cluster
+	for _, m := range c {
+		if m != gone {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// TestVotersLeave: from five the leader goes, then another one; of three nobody may.
+// The processes that were removed run on and are refused, and one that comes under its
+// name with an empty disk is a new member.
+func TestVotersLeave(t *testing.T) {
+	c := newVoters(t, 5)
+	c.start()
+	c.waitReady(t)
+	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: "v9"}); !problem.HasCode(err, problem.MemberNotFound) {
+		t.Errorf("nobody: %v", err)
+	}
+	first := c.leader(t)
+	var log bytes.Buffer
+	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: first.cfg.NodeID}); err != nil {
+		t.Fatal(err)
+	}
+	rest := c.without(first)
+	rest.gone(t, first.cfg.NodeID)
+	second := rest.without(rest.leader(t))[0]
+	if _, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: second.cfg.NodeID}); err != nil {
+		t.Fatal(err)
+	}
+	rest = rest.without(second)
+	rest.gone(t, second.cfg.NodeID)
+	for _, dry := range []bool{true, false} {
+		res, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: rest[0].cfg.NodeID, DryRun: dry})
+		if dry && (err != nil || res.Would || len(res.Reasons) != 1 || res.Reasons[0].Code != metaapi.BelowMinVoters) ||
+			!dry && !problem.HasCode(err, problem.DecommissionUnsafe) {
+			t.Errorf("of three, dry %v: %+v, %v", dry, res, err)
+		}
+	}
+	if _, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: second.cfg.NodeID}); !problem.HasCode(err, problem.MemberNotFound) || !strings.Contains(err.Error(), "already") {
+		t.Errorf("one that is gone: %v", err)
+	}
+	// Restarted with its disk it is refused, and says so.
+	second.stop()
+	second.journal = &log
+	second.start()
+	ask := &metaapi.JoinRequest{
+		NodeID: second.cfg.NodeID, DiskID: second.member.DiskID(), Role: topic.RoleVoter, ClusterID: second.member.ClusterID(),
+		RaftAddr: second.cfg.RaftBind, RPCAddr: second.cfg.RPCBind, NewestEntryType: 255, RaftID: second.member.Raft().ServerID(),
+	}
+	if _, err := rest.leader(t).voter.controller.Join(within(t), ask); !problem.HasCode(err, problem.Decommissioned) {
+		t.Errorf("its join: %v", err)
+	}
+	testkit.Poll(t, patience, "it knows that it was removed", second.member.Removed)
+	second.stop()
+	if n := strings.Count(log.String(), "the cluster refuses this node"); n != 1 || !strings.Contains(log.String(), "decommissioned") {
+		t.Errorf("said %d times: %s", n, log.String())
+	}
+	second.journal = nil
+	second.wipe()
+	second.start()
+	testkit.Poll(t, patience, "it votes again, as another one", func() bool { return voting(rest.leader(t), second) })
+	// A restart of what was admitted under a buried name is no old self.
+	second.stop()
+	second.start()
+	cluster{second}.waitReady(t)
+	ask = &metaapi.JoinRequest{
+		NodeID: second.cfg.NodeID, DiskID: second.member.DiskID(), Role: topic.RoleVoter, ClusterID: second.member.ClusterID(),
+		RaftAddr: second.cfg.RaftBind, RPCAddr: second.cfg.RPCBind, NewestEntryType: 255, RaftID: second.member.Raft().ServerID(),
+	}
+	if res, err := rest.leader(t).voter.controller.Join(within(t), ask); err != nil || res.Status != "voter" {
+		t.Errorf("after a restart its join gets %+v, %v", res, err)
+	}
+}
+
+// word is what a gateway answers.
+type word struct {
+	result atomic.Pointer[gatewayapi.DrainedResult] // nil: it refuses to say
+	asked  atomic.Int64
+	nonce  atomic.Uint64
+}
+
+// Drained implements gatewayapi.Drain.
+func (w *word) Drained(_ context.Context, req *gatewayapi.DrainedRequest) (*gatewayapi.DrainedResult, error) {
+	w.asked.Add(1)
+	w.nonce.Store(uint64(req.BootNonce))
+	if r := w.result.Load(); r != nil {
+		return r, nil
+	}
+	return nil, problem.New(problem.NotReady, "starting")
+}
+
+// TestAGatewayLeavesByItsOwnWord: neither silence nor a backlog lets it go; a cancel
+// in between keeps it; its last word does, and a leader that is killed right after the
+// server was removed leaves nothing half done.
+func TestAGatewayLeavesByItsOwnWord(t *testing.T) {
+	c := newVoters(t, 3)
+	c.start()
+	c.waitReady(t)
+	g, other := c.joiner(t, "g1", topic.RoleGateway), c.joiner(t, "g2", topic.RoleGateway)
+	w := &word{}
+	g.drain = w
+	g.start()
+	other.start()
+	cluster{g, other}.waitReady(t)
+	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: "g1", Operator: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	blocked := func(code string) {
+		t.Helper()
+		testkit.Poll(t, patience, "it is kept back by "+code, func() bool {
+			res, err := c.leader(t).voter.controller.MemberDetail(within(t), &metaapi.MemberDetailRequest{NodeID: "g1"})
+			return err == nil && res.Draining && res.StartedMS > 0 && len(res.Blocked) == 1 && res.Blocked[0].Code == code
+		})
+	}
+	blocked(metaapi.NodeStatusUnavailable)
+	w.result.Store(&gatewayapi.DrainedResult{Marked: true, Sealed: true, Backlog: 7})
+	blocked(metaapi.DispatchBacklog)
+	if got := topic.ID64(w.nonce.Load()); got != g.member.BootNonce() {
+		t.Errorf("asked about the start %s", got)
+	}
+	if _, err := c.leader(t).voter.controller.CancelDecommission(within(t), &metaapi.CancelDecommissionRequest{NodeID: "g1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.leader(t).voter.controller.CancelDecommission(within(t), &metaapi.CancelDecommissionRequest{NodeID: "g1"}); !problem.HasCode(err, problem.DecommissionUnsafe) {
+		t.Errorf("a second cancel: %v", err)
+	}
+	w.result.Store(&gatewayapi.DrainedResult{Marked: true, Sealed: true, Drained: true})
+	if g.member.View().Members().ByID["g1"] == nil {
+		t.Fatal("it went although it was to stay")
+	}
+	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: "g1"}); err != nil {
+		t.Fatal(err)
+	}
+	c.gone(t, "g1")
+	testkit.Poll(t, patience, "it knows that it was removed", g.member.Removed)
+}
+
+// TestHalfARemovalIsFinished: the server is gone and the record is not, which is what
+// a leader leaves that dies between the two steps. Its join is refused meanwhile.
+func TestHalfARemovalIsFinished(t *testing.T) {
+	c := newVoters(t, 3)
+	c.start()
+	c.waitReady(t)
+	s := c.joiner(t, "s1", topic.RoleStorage)
+	s.start()
+	cluster{s}.waitReady(t)
+	raft := c.leader(t).member.Raft()
+	mark := &metastate.SetDraining{ID: "s1", On: true, NowMS: 1}
+	conf := raft.Configuration()
+	for _, srv := range conf.Servers {
+		if srv.ID == "s1" {
+			if _, err := raft.RemoveServer(within(t), srv.RaftID, conf.Index); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, _, err := raft.Apply(within(t), mark); err != nil {
+		t.Fatal(err)
+	}
+	c.gone(t, "s1")
+}
