@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/accept"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/commit"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/dispatch"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/edge"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/route"
@@ -83,6 +85,7 @@ type Gateway struct {
 	bus      *bus.Bus // nil: off
 	wal      *wal.WAL // nil without one
 	producer *accept.Producer
+	commit   *commit.Committer
 	dispatch *dispatch.Dispatcher // nil without a WAL
 	router   *route.Router
 	api      *api.API
@@ -188,10 +191,24 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 			return err
 		}
 	}
+	if g.commit, err = commit.New(commit.Deps{
+		View: view, Node: nodes.node, Suspects: g.member.Suspects(), ID: randomID(), Registry: registry,
+	}); err != nil {
+		return err
+	}
 	g.router, err = route.New(route.Config{GatewayID: g.cfg.Member.NodeID, MaxWaiting: g.cfg.MaxWaiting}, route.Deps{
 		View: view, Node: nodes.node, Suspected: g.member.Suspects().Has, Registry: registry, Log: g.log,
 	})
 	return err
+}
+
+// randomID names this start: no other one gives its numbers.
+func randomID() topic.ID64 {
+	for {
+		if id := topic.ID64(rand.Uint64()); id != 0 {
+			return id
+		}
+	}
 }
 
 // parkBelow is in the middle between the watermark and a full disk.
@@ -206,7 +223,7 @@ func parkBelow(watermark int) int {
 func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	var err error
 	g.api, err = api.New(g.cfg.API, api.Deps{
-		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Consumer: g.router,
+		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Committer: g.commit, Consumer: g.router,
 		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
 		Logger: g.log, Registry: registry,
 	})
@@ -251,6 +268,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	if g.dispatch != nil {
 		group.Add("dispatch", g.runDispatch)
 	}
+	group.Add("commit", g.commit.Run)
 	group.Add("route", g.router.Run)
 	group.Add("client certificate", g.tls.Run)
 	group.Add("http", g.serve)
@@ -276,6 +294,7 @@ func (g *Gateway) serve(ctx context.Context) error {
 		return err
 	case <-delay.C:
 	}
+	g.commit.Drain() // what waits for an election would wait for longer than this lives
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownBudget)
 	defer cancel()
 	if err := g.edge.Shutdown(stop); err != nil {

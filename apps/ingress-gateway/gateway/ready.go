@@ -24,8 +24,8 @@ func (g *Gateway) ready() (reasons, degraded []ops.Reason) {
 	return reasons, degraded
 }
 
-// acceptReasons lists why a produce would not get its 202: what a load balancer
-// asks. No leader is needed.
+// acceptReasons lists why a produce would not get its 202, or without a log why an
+// ack=committed would not be passed on: what a load balancer asks. No leader is needed.
 func (g *Gateway) acceptReasons() []ops.Reason {
 	var out []ops.Reason
 	if g.draining.Load() {
@@ -37,12 +37,11 @@ func (g *Gateway) acceptReasons() []ops.Reason {
 	return out
 }
 
-// own is what a look at the cluster shows of this gateway. A gateway without a log
-// refuses on purpose.
+// own is what a look at the cluster shows of this gateway.
 func (g *Gateway) own() diagnosis.Own {
 	out := diagnosis.Own{ID: g.cfg.Member.NodeID, LeaderLost: g.member.LeaderLost(), OldestAcceptMS: g.producer.Oldest()}
 	out.Backlog, _ = g.producer.Load()
-	if reasons := g.acceptReasons(); len(reasons) > 0 && !g.cfg.NoWAL {
+	if reasons := g.acceptReasons(); len(reasons) > 0 {
 		out.Refuses = reasons[0].Detail
 	}
 	return out
@@ -50,6 +49,9 @@ func (g *Gateway) own() diagnosis.Own {
 
 func (g *Gateway) cannotAccept() (ops.Reason, bool) {
 	err := g.producer.CanAccept()
+	if g.cfg.NoWAL {
+		err = g.commit.CanCommit()
+	}
 	if err == nil {
 		return ops.Reason{}, false
 	}

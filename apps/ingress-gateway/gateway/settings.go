@@ -62,7 +62,8 @@ func Configure(common proc.Common, c *cli.Context) (Config, error) {
 		Member: member.FromCommon(common, topic.RoleGateway), Bus: common.Bus, HTTPAddr: c.String("http-addr"),
 		HTTPTLS: tlsconf.Files{Cert: c.String("http-tls-cert"), Key: c.String("http-tls-key")},
 		API: api.Config{
-			NodeID: common.NodeID, Release: proc.Release, MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),
+			NodeID: common.NodeID, Release: proc.Release, Features: []string{"replication", "committed"},
+			MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),
 		},
 		Edge:      edge.Config{MaxConnections: c.Int("max-connections"), IdleTimeout: c.Duration("idle-timeout")},
 		Watermark: c.Int("disk-watermark"), MaxWaiting: c.Int("max-waiting"), DrainDelay: c.Duration("drain-delay"), NoWAL: c.Bool("no-wal"),

@@ -16,11 +16,11 @@ type Suspects interface {
 	Changed() <-chan struct{}
 }
 
-// places is the partitions of one life among which messages of neither key nor pin
+// Places is the partitions of one life among which messages of neither key nor pin
 // are shared out: those whose leader is there, lives and is not suspected. What is
 // put on another one waits there for a verdict, behind a batch that may be on its
 // way to a node that does not answer.
-type places struct {
+type Places struct {
 	seen atomic.Pointer[seen]
 }
 
@@ -33,16 +33,17 @@ type seen struct {
 	fine     []int32 // in order; nil: all, because all are fine or none is known to be
 }
 
-// turn is the partition of the n-th such message of a topic.
-func (l *places) turn(n uint32, t *topic.Topic, fine []int32) int32 {
+// Turn is the partition of the n-th such message of a topic; fine as Fine gave it.
+func Turn(n uint32, t *topic.Topic, fine []int32) int32 {
 	if fine == nil {
 		return int32(n % uint32(t.Partitions))
 	}
 	return fine[n%uint32(len(fine))]
 }
 
-// fine chooses as the view and gossip are now; a few atomic loads while neither changes.
-func (l *places) fine(t *topic.Topic, view metastate.View, suspects Suspects) []int32 {
+// Fine chooses as the view and gossip are now, in order; nil means all: because all
+// are fine or none is known to be. A few atomic loads while neither changes.
+func (l *Places) Fine(t *topic.Topic, view metastate.View, suspects Suspects) []int32 {
 	parts, err := view.Assignments(t.Name)
 	if err != nil || parts.Incarnation != t.Incarnation {
 		return nil // this replica does not know

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
@@ -83,7 +82,7 @@ type topicState struct {
 	name   string
 	bytes  atomic.Int64 // in the WAL and in parked logs
 	next   atomic.Uint32
-	places places
+	places Places
 }
 
 // scratch is the memory of one call.
@@ -234,7 +233,7 @@ func (p *Producer) accept(t *topic.Topic, msgs []api.Produced, now time.Time) (s
 	}
 	size := 0
 	for i := range msgs {
-		if err := check(t, &msgs[i]); err != nil {
+		if err := Check(t, &msgs[i]); err != nil {
 			return "", err
 		}
 		size += record.BodySize(&msgs[i].Message)
@@ -262,8 +261,8 @@ func (p *Producer) accept(t *topic.Topic, msgs []api.Produced, now time.Time) (s
 	return record.MessageID(record.Stream{Kind: kind, ID: id.Identity}, record.Number{Seq: id.Seq}), nil
 }
 
-// check refuses what could not be read back: the API has checked it before.
-func check(t *topic.Topic, m *api.Produced) error {
+// Check refuses what could not be read back: the API has checked it before.
+func Check(t *topic.Topic, m *api.Produced) error {
 	if m.Pin != api.AnyPartition && (m.Pin < 0 || int(m.Pin) >= t.Partitions) {
 		return problem.New(problem.PartitionOutOfRange, "topic %q has %d partitions", t.Name, t.Partitions).
 			With("partitions", t.Partitions)
@@ -281,7 +280,7 @@ func (p *Producer) encode(s *scratch, t *topic.Topic, state *topicState, msgs []
 	}
 	buf := s.buf[:0]
 	s.entries = s.entries[:0]
-	fine := state.places.fine(t, p.deps.View, p.deps.Suspects)
+	fine := state.places.Fine(t, p.deps.View, p.deps.Suspects)
 	for i := range msgs {
 		at := len(buf)
 		buf = record.AppendBody(buf, &msgs[i].Message)
@@ -293,16 +292,24 @@ func (p *Producer) encode(s *scratch, t *topic.Topic, state *topicState, msgs []
 	s.buf = buf
 }
 
-// partition chooses: pinned, by key (fixed for /v1), or in turn among those that are fine.
+// partition chooses: what is fixed, or in turn among those that are fine.
 func partition(t *topic.Topic, state *topicState, fine []int32, m *api.Produced) int32 {
+	if p, fixed := Fixed(t, m); fixed {
+		return p
+	}
+	return Turn(state.next.Add(1), t, fine)
+}
+
+// Fixed is the partition that a message has to go to: pinned, or by its key (the same
+// for all of /v1). false: it may go anywhere.
+func Fixed(t *topic.Topic, m *api.Produced) (partition int32, fixed bool) {
 	switch {
 	case m.Pin != api.AnyPartition:
-		return m.Pin
+		return m.Pin, true
 	case len(m.Message.Key) > 0:
-		return int32(xxhash.Sum64(m.Message.Key) % uint64(t.Partitions))
-	default:
-		return state.places.turn(state.next.Add(1), t, fine)
+		return topic.PartitionOfKey(m.Message.Key, t.Partitions), true
 	}
+	return 0, false
 }
 
 func (p *Producer) release(s *scratch) {

@@ -34,8 +34,10 @@ type Config struct {
 type Deps struct {
 	Topics   Topics
 	Producer Producer
-	Consumer Consumer
-	Cluster  Cluster
+	// Committer is for ack=committed.
+	Committer Committer
+	Consumer  Consumer
+	Cluster   Cluster
 	// ClusterID gives the cluster's id, "" until it is known.
 	ClusterID func() string
 	Logger    *slog.Logger
@@ -68,8 +70,8 @@ func New(cfg Config, deps Deps) (*API, error) {
 		return nil, errors.New("max message bytes must be between 1 KiB and 4 MiB")
 	}
 	cfg.MaxBodyMemory = max(cfg.MaxBodyMemory, MinBodyMemory)
-	if deps.Topics == nil || deps.Producer == nil || deps.Consumer == nil || deps.Cluster == nil {
-		return nil, errors.New("the API needs topics, a producer, a consumer and the cluster")
+	if deps.Topics == nil || deps.Producer == nil || deps.Committer == nil || deps.Consumer == nil || deps.Cluster == nil {
+		return nil, errors.New("the API needs topics, a producer, a committer, a consumer and the cluster")
 	}
 	a := &API{cfg: cfg, deps: deps, log: deps.Logger, ids: newRequestIDs()}
 	if a.log == nil {

@@ -15,7 +15,8 @@ import (
 // produceBatch stores up to MaxBatchMessages messages, all or none:
 // POST /v1/topics/{topic}/produce/batch.
 func (c *call) produceBatch() error {
-	if err := c.checkAck(); err != nil {
+	ack, err := c.wantedAck()
+	if err != nil {
 		return err
 	}
 	if _, n := c.req.Headers.Get("Narad-Producer"); n > 0 {
@@ -49,6 +50,9 @@ func (c *call) produceBatch() error {
 	}
 	if err != nil {
 		return err
+	}
+	if ack.committed {
+		return c.commitAll(t, &ack)
 	}
 	if _, err := c.accept(t); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -46,6 +47,37 @@ type Producer interface {
 	Accept(ctx context.Context, t *topic.Topic, msgs []Produced) (firstID string, err error)
 	// CanAccept is nil while Accept would try: what /readyz/accept shows.
 	CanAccept() error
+}
+
+// CommitRequest is messages to commit before they are answered.
+type CommitRequest struct {
+	Topic    *topic.Topic
+	Messages []Produced
+	Timeout  time.Duration // from the call on
+	// Producer and Seq are the client's own number, of one pinned message; "": none.
+	Producer string
+	Seq      uint64
+}
+
+// Committed is the outcome of one message. A Refusal's Applied tells whether it may
+// have been stored all the same.
+type Committed struct {
+	ID        string
+	Partition int32
+	Offset    int64
+	Refusal   *problem.Problem // nil: it is committed
+}
+
+// Committer commits messages at the leaders of their partitions. It copies what it
+// keeps: the caller may reuse all memory when the call has returned.
+type Committer interface {
+	// Commit returns the outcome of each message, in order; those that a key or a pin
+	// sends to one partition share one. An error refuses all, with applied no: not_ready, draining, overloaded,
+	// batch_too_large. Refusals: partition_unavailable, disk_full, overloaded, draining,
+	// topic_not_found, out_of_sequence (applied no), outcome_unknown.
+	Commit(req *CommitRequest) ([]Committed, error)
+	// CanCommit is nil while Commit would try.
+	CanCommit() error
 }
 
 // ConsumeRequest is one consume call. A nil Gone means that the caller cannot tell.

@@ -29,7 +29,7 @@ type codeRow struct {
 // API itself decides, and for how those of the broker are shown.
 func TestEveryCode(t *testing.T) {
 	groups := [][]codeRow{
-		edgeRows(), nameRows(), createRows(), listRows(), patchRows(), produceRows(),
+		edgeRows(), nameRows(), createRows(), listRows(), patchRows(), produceRows(), committedRows(),
 		batchRows(), consumeRows(), settleRows(), replayRows(), laterRows(),
 	}
 	for _, r := range slices.Concat(groups...) {

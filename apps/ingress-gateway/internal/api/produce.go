@@ -12,11 +12,12 @@ import (
 
 // produce stores one message: POST /v1/topics/{topic}/produce.
 func (c *call) produce() error {
-	if err := c.checkAck(); err != nil {
+	ack, err := c.wantedAck()
+	if err != nil {
 		return err
 	}
-	if _, n := c.req.Headers.Get("Narad-Producer"); n > 0 {
-		return notImplemented(featureProducer)
+	if err := c.numberOf(&ack); err != nil {
+		return err
 	}
 	contentType, err := c.storedContentType()
 	if err != nil {
@@ -55,6 +56,9 @@ func (c *call) produce() error {
 	c.msgs = append(c.msgs[:0], Produced{Pin: pin, Message: record.Message{
 		Key: none(key), ContentType: viewString(contentType), Attrs: attrs, Payload: payload,
 	}})
+	if ack.committed {
+		return c.commitOne(t, &ack)
+	}
 	id, err := c.accept(t)
 	if err != nil {
 		return err
@@ -80,21 +84,6 @@ func none(key []byte) []byte {
 		return nil
 	}
 	return key
-}
-
-// checkAck admits what this release builds: ack=accepted.
-func (c *call) checkAck() error {
-	ack, given := c.query.raw("ack")
-	if given && string(ack) == "committed" {
-		return notImplemented(featureCommitted)
-	}
-	if given && string(ack) != "accepted" {
-		return badParameter("ack", "ack is accepted or committed")
-	}
-	if _, ok := c.query.raw("timeout"); ok {
-		return badParameter("timeout", "timeout goes with ack=committed")
-	}
-	return nil
 }
 
 // storedContentType is the type kept with the message: none when the header says nothing.

@@ -24,9 +24,6 @@ type Route struct {
 
 // The features of later issues that answer 501.
 const (
-	featureCommitted   = "committed"
-	featureProducer    = "producer"
-	featureReplication = "replication"
 	featureFanout      = "fan_out"
 	featureSchema      = "schema"
 	featureDeadLetters = "dead_letters"

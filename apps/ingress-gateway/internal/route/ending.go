@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 
+	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -49,14 +50,17 @@ func (r *Router) settled(ctx context.Context, t *topic.Topic, j *settleJob, chan
 	}
 }
 
-// ended is the refusal of a life that this replica shows the end of; nil otherwise.
-// That the name is missing, or has another life, is no end: this replica may lag.
-func (r *Router) ended(t *topic.Topic) error {
-	parts, err := r.deps.View.Assignments(t.Name)
+// ended is Ended by this gateway's replica.
+func (r *Router) ended(t *topic.Topic) error { return Ended(r.deps.View, t) }
+
+// Ended is the refusal of a life that a view shows the end of; nil otherwise. That the
+// name is missing, or has another life, is no end: the view may lag.
+func Ended(view metastate.View, t *topic.Topic) error {
+	parts, err := view.Assignments(t.Name)
 	if err == nil && parts.Incarnation == t.Incarnation { // cheap, and what most see
 		return nil
 	}
-	if r.deps.View.Ended(t.Incarnation) {
+	if view.Ended(t.Incarnation) {
 		return problem.New(problem.TopicNotFound, "there is no topic %q any more", t.Name)
 	}
 	return nil

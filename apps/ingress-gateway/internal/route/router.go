@@ -227,12 +227,19 @@ func (r *Router) Wake(_ context.Context, req *gatewayapi.WakeRequest) error {
 
 // leader is where a partition is led, as the view shows it.
 func (r *Router) leader(t *topic.Topic, partition int32) (nodeapi.Target, string, error) {
-	parts, err := r.deps.View.Assignments(t.Name)
+	return Leader(r.deps.View, t, partition)
+}
+
+// Leader is where a partition of a life is led, as a view shows it: what to name in a
+// call, and the node. Refusals: not_ready, partition_unavailable, and topic_not_found
+// of a life that is known to have ended.
+func Leader(view metastate.View, t *topic.Topic, partition int32) (nodeapi.Target, string, error) {
+	parts, err := view.Assignments(t.Name)
 	switch {
 	case errors.Is(err, metastate.ErrUnavailable):
 		return nodeapi.Target{}, "", problem.New(problem.NotReady, "this gateway does not know yet who leads the partitions")
 	case err != nil || parts.Incarnation != t.Incarnation:
-		if err := r.ended(t); err != nil {
+		if err := Ended(view, t); err != nil {
 			return nodeapi.Target{}, "", err
 		}
 		return nodeapi.Target{}, "", noLeader(t, partition)

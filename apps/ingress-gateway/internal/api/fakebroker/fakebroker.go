@@ -25,7 +25,7 @@ import (
 // CommitMS is the commit time of every record: 2026-11-29T20:04:05.123Z.
 const CommitMS = 1_795_982_645_123
 
-// Broker implements Topics, Producer, Consumer and Cluster of package api.
+// Broker implements Topics, Producer, Committer, Consumer and Cluster of package api.
 type Broker struct {
 	// Released gets every delivery that was given back; it must have room.
 	Released chan nodeapi.Delivery
@@ -40,6 +40,8 @@ type Broker struct {
 	wake    chan struct{} // closed at every accept
 	settled []nodeapi.SettleOp
 	members api.MembersView
+	numbers map[string]number
+	Timeout time.Duration // of the last Commit
 }
 
 type log struct {
@@ -53,13 +55,13 @@ type log struct {
 func New() *Broker {
 	return &Broker{
 		Released: make(chan nodeapi.Delivery, 10_000), Parked: make(chan struct{}, 10_000),
-		fail: map[string]error{}, topics: map[string]*topic.Topic{}, logs: map[topic.Ref]*log{}, wake: make(chan struct{}),
+		fail: map[string]error{}, topics: map[string]*topic.Topic{}, logs: map[topic.Ref]*log{}, wake: make(chan struct{}), numbers: map[string]number{},
 	}
 }
 
 // Deps gives the broker in all its roles.
 func (b *Broker) Deps() api.Deps {
-	return api.Deps{Topics: b, Producer: b, Consumer: b, Cluster: b, ClusterID: func() string { return "5d1c9a70e2f84b36a1c0d4e8f7b6a592" }}
+	return api.Deps{Topics: b, Producer: b, Committer: b, Consumer: b, Cluster: b, ClusterID: func() string { return "5d1c9a70e2f84b36a1c0d4e8f7b6a592" }}
 }
 
 // Fail lets every later call of a method fail; nil ends that.
