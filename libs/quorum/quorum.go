@@ -88,7 +88,8 @@ type Leadership struct {
 	Leader string // node; empty: none
 }
 
-// Config is the replica set as the metastore has it.
+// Config is the replica set as the metastore has it. A change of the observers is
+// a new version too, with the same Replicas, and the same Before and Since in Set.
 type Config struct {
 	Version   uint64
 	Replicas  []Replica

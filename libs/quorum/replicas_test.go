@@ -132,6 +132,9 @@ func TestLease(t *testing.T) {
 	if err != nil || fresh.MayServe(0) {
 		t.Error("serves before its leader-change batch is committed", err)
 	}
+	if _, _, ok := fresh.Confirm(); ok {
+		t.Error("confirms by an inherited HWM")
+	}
 	alone, _ := leading(t, 1, 1, Log{})
 	if !alone.MayServe(1 << 40) {
 		t.Error("a lone copy needs nobody")
