@@ -34,6 +34,7 @@ const (
 	CodeTopicExists          Code = "topic_exists"
 	CodeTopicChanged         Code = "topic_changed"
 	CodeTopicInUse           Code = "topic_in_use"
+	CodeOutOfSequence        Code = "out_of_sequence"
 	CodeLeaseLost            Code = "lease_lost"
 	CodeOffsetGone           Code = "offset_gone"
 	CodePreconditionFailed   Code = "precondition_failed"

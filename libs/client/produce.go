@@ -35,6 +35,13 @@ type ProduceOptions struct {
 	Timeout   time.Duration
 	// Incarnation refuses any other life of the topic (409 topic_changed). Single produce only.
 	Incarnation string
+	// Producer and Seq number a single Committed produce with Message.Partition (id of
+	// 1..64 of A-Za-z0-9._-; from 0, each the last plus one, per partition). A repeat
+	// gets the first answer, so that Produce repeats until it knows the outcome or gives
+	// up; any other number is CodeOutOfSequence, whose member expected tells what to go
+	// on with. A producer that was unused for a day is forgotten: take a new id then.
+	Producer string
+	Seq      uint64
 	// AllowDuplicates repeats a produce whose outcome is unknown: rather twice than an error.
 	AllowDuplicates bool
 }
@@ -69,6 +76,16 @@ func (c *Client) Produce(ctx context.Context, topic string, m Message, o Produce
 	}
 	if call.Header, err = attributeHeaders(m.Attributes); err != nil {
 		return r, fmt.Errorf("%s: %w", call.Op, err)
+	}
+	if o.Producer != "" {
+		if !o.Committed || m.Partition == nil {
+			return r, fmt.Errorf("%s: a producer's number needs Committed and a partition", call.Op)
+		}
+		if call.Header == nil {
+			call.Header = http.Header{}
+		}
+		call.Header["Narad-Producer"] = []string{o.Producer + ":" + strconv.FormatUint(o.Seq, 10)}
+		call.Safety = RepeatFreely
 	}
 	call.ContentType = m.ContentType
 	call.Body = m.Payload
@@ -110,8 +127,8 @@ func (c *Client) ProduceBatch(ctx context.Context, topic string, msgs []Message,
 	if err != nil {
 		return r, err
 	}
-	if o.Incarnation != "" {
-		return r, fmt.Errorf("%s: a batch takes no incarnation", call.Op)
+	if o.Incarnation != "" || o.Producer != "" {
+		return r, fmt.Errorf("%s: a batch takes no incarnation and no producer", call.Op)
 	}
 	if call.Body, err = encodeProduce(msgs); err != nil {
 		return r, fmt.Errorf("%s: %w", call.Op, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ func pubCommand() *cli.Command {
 			&cli.IntFlag{Name: "partition", Usage: "pin to this partition"},
 			&cli.StringFlag{Name: "content-type", Usage: "stored with the message"},
 			&cli.BoolFlag{Name: "committed", Usage: "wait until the partition has it (ack=committed)"},
+			&cli.DurationFlag{Name: "timeout", Usage: "how long --committed may take, 100ms to 30s (default: 5s)"},
+			&cli.StringFlag{Name: "producer", Usage: "number the message as `ID:N`, with --committed and --partition; sent again it is not stored twice"},
 			&cli.BoolFlag{Name: "allow-duplicates", Usage: "repeat when the outcome is unknown: rather twice than an error"},
 		},
 		Action: pubAction,
@@ -62,13 +65,34 @@ func pubAction(c *cli.Context) error {
 		return err
 	}
 	defer cl.Close()
-	p := publisher{c: c, client: cl, topic: c.Args().First(), options: client.ProduceOptions{
-		Committed: c.Bool("committed"), AllowDuplicates: c.Bool("allow-duplicates"),
-	}}
+	p := publisher{c: c, client: cl, topic: c.Args().First()}
+	if p.options, err = produceOptions(c); err != nil {
+		return err
+	}
 	if c.Bool("lines") {
 		return p.lines(in, m)
 	}
 	return p.one(in, m)
+}
+
+func produceOptions(c *cli.Context) (client.ProduceOptions, error) {
+	o := client.ProduceOptions{Committed: c.Bool("committed"), AllowDuplicates: c.Bool("allow-duplicates"), Timeout: c.Duration("timeout")}
+	if c.IsSet("timeout") && !o.Committed {
+		return o, proc.Usagef("--timeout goes with --committed")
+	}
+	if !c.IsSet("producer") {
+		return o, nil
+	}
+	id, number, _ := strings.Cut(c.String("producer"), ":")
+	seq, err := strconv.ParseUint(number, 10, 63)
+	switch {
+	case err != nil || id == "":
+		return o, proc.Usagef("--producer %q: want ID:N", c.String("producer"))
+	case !o.Committed || !c.IsSet("partition") || c.Bool("lines"):
+		return o, proc.Usagef("--producer goes with --committed and --partition, and not with --lines")
+	}
+	o.Producer, o.Seq = id, seq
+	return o, nil
 }
 
 // template is the message without its payload.
