@@ -16,6 +16,7 @@ type clusterLeader interface {
 	Members(ctx context.Context) (*metaapi.MembersResult, error)
 	Quorum(ctx context.Context) (*metaapi.QuorumResult, error)
 	Forget(ctx context.Context, req *metaapi.ForgetRequest) (*metaapi.ChangeResult, error)
+	metaapi.Moves
 }
 
 const (
@@ -32,6 +33,7 @@ type cluster struct {
 	view    metastate.View
 	leader  clusterLeader
 	records func() ([]topic.Member, error)                  // of the replica, with their last stamps
+	moves   func() ([]topic.Move, error)                    // of the replica
 	servers func(ctx context.Context) *metaapi.QuorumResult // asks every Raft server from here
 	own     func() diagnosis.Own                            // this gateway
 	applied func(ctx context.Context, index uint64) error   // here

@@ -250,6 +250,13 @@ func (g *Gateway) cluster() *cluster {
 			})
 			return list, err
 		},
+		moves: func() (list []topic.Move, err error) {
+			err = m.Raft().Read(func(r metastate.Reader) (err error) {
+				list, err = metastate.AllMoves(r)
+				return err
+			})
+			return list, err
+		},
 	}
 }
 

@@ -126,6 +126,7 @@ type PartitionRow struct {
 
 // Cluster answers the cluster reads.
 type Cluster interface {
+	Moves
 	// Members is from the local replica, with the leader's heartbeat ages where it could be asked.
 	Members(ctx context.Context) (*MembersView, error)
 	// Quorum asks the leader; with none, every Raft server. At most 5 s.

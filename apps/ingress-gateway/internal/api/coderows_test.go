@@ -216,7 +216,6 @@ func laterRows() []codeRow {
 		{name: "unknown member", line: "GET /v1/cluster/members/nobody", status: 404, code: "member_not_found"},
 		{name: "children", line: "POST /v1/topics/orders/children", body: `{}`, status: 501, code: "not_implemented"},
 		{name: "position", line: "POST /v1/topics/orders/position", body: `{}`, status: 501, code: "not_implemented"},
-		{name: "moves", line: "GET /v1/cluster/moves", status: 501, code: "not_implemented"},
 		{name: "decommission", line: "POST /v1/cluster/members/storage-1/decommission", status: 501, code: "not_implemented"},
 		{name: "forget a member", line: "POST /v1/cluster/members/storage-1/forget", status: 409, code: "has_member_record"},
 		{name: "forget nobody", line: "POST /v1/cluster/members/nobody/forget", status: 404, code: "member_not_found"},

@@ -213,6 +213,7 @@ func TestEveryDocumentedSuccessIsAnswered(t *testing.T) {
 	tt.do("GET /v1/topics/t/messages", "")
 	TestMembers(t)
 	TestStatusAndForget(t)
+	TestMoves(t)
 	tt.do("GET /v1/cluster/quorum", "")
 	tt.do("GET /v1/info", "")
 	if a := tt.do("GET /v1/openapi.yaml", ""); !strings.HasPrefix(a.body, "openapi: 3.1.0") {

@@ -91,4 +91,7 @@ func (n *node) find(path []byte, params *[maxPathParams][]byte) *node {
 	return n
 }
 
-func hasTopicParam(pattern string) bool { return strings.HasPrefix(pattern, "/v1/topics/{topic}") }
+func hasTopicParam(pattern string) bool {
+	_, params, _ := strings.Cut(pattern, "{")
+	return strings.HasPrefix(params, "topic}")
+}

@@ -29,7 +29,6 @@ const (
 	featureDeadLetters = "dead_letters"
 	featurePartitions  = "partition_growth"
 	featurePosition    = "position"
-	featureMoves       = "moves"
 	featureDecom       = "decommission"
 	featureReset       = "partition_reset"
 	featureUsers       = "users"
@@ -77,6 +76,9 @@ func clusterRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/cluster/members/{id}", handle: (*call).getMember},
 		{Method: "GET", Pattern: "/v1/cluster/quorum", handle: (*call).quorum},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/forget", Mutating: true, handle: (*call).forgetMember},
+		{Method: "GET", Pattern: "/v1/cluster/moves", handle: (*call).listMoves},
+		{Method: "POST", Pattern: "/v1/cluster/moves", Mutating: true, Body: true, handle: (*call).startMove},
+		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, handle: (*call).abortMove},
 		{Method: "GET", Pattern: "/v1/cluster/status", handle: (*call).status},
 		{Method: "GET", Pattern: "/v1/cluster/backup", NoStore: true, handle: (*call).backup},
 		{Method: "GET", Pattern: "/v1/info", AnySite: true, handle: (*call).info},
@@ -92,9 +94,6 @@ func laterRoutes() []Route {
 		{Method: "DELETE", Pattern: "/v1/topics/{topic}/children/{child}", Mutating: true, Feature: featureFanout},
 		{Method: "POST", Pattern: "/v1/topics/{topic}/position", Mutating: true, Body: true, Feature: featurePosition},
 		{Method: "POST", Pattern: "/v1/topics/{topic}/partitions/{partition}/reset", Mutating: true, Feature: featureReset},
-		{Method: "GET", Pattern: "/v1/cluster/moves", Feature: featureMoves},
-		{Method: "POST", Pattern: "/v1/cluster/moves", Mutating: true, Body: true, Feature: featureMoves},
-		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, Feature: featureMoves},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
 		{Method: "DELETE", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
 		{Method: "GET", Pattern: "/v1/users", Feature: featureUsers},

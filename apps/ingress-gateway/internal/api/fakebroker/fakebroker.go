@@ -40,6 +40,7 @@ type Broker struct {
 	wake    chan struct{} // closed at every accept
 	settled []nodeapi.SettleOp
 	members api.MembersView
+	move    *metaapi.MoveRow
 	numbers map[string]number
 	Timeout time.Duration // of the last Commit
 }
