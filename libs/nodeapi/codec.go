@@ -32,7 +32,7 @@ import (
 //	                     uv ref (index), u8 kind, uv offset, u32 epoch, 12 bytes nonce, v argument ms
 //	          reply    u8 1, uv n, n times: u8 status
 //
-//	read      request  u8 1, target, v offset, v since ms, uv limit, uv max bytes
+//	read      request  u8 1, target, v offset, v since ms, uv limit, uv max bytes, u8 confirmed (0, 1)
 //	          reply    u8 1, v log start, v next offset, v high watermark, ids, uv n, n records:
 //	                     uv offset, v commit ms, uv id length, bytes body
 //
@@ -135,12 +135,14 @@ func appendReadRequest(b []byte, req *ReadRequest) []byte {
 	b = binary.AppendVarint(b, req.Offset)
 	b = binary.AppendVarint(b, req.SinceMS)
 	b = binary.AppendUvarint(b, uint64(req.Limit))
-	return binary.AppendUvarint(b, uint64(req.MaxBytes))
+	return appendFlag(binary.AppendUvarint(b, uint64(req.MaxBytes)), req.Confirmed)
 }
 
 func decodeReadRequest(b []byte) (*ReadRequest, error) {
 	r := open(b)
-	req := &ReadRequest{Target: readTarget(&r), Offset: r.Varint(), SinceMS: r.Varint(), Limit: r.Int(), MaxBytes: r.Int()}
+	req := &ReadRequest{
+		Target: readTarget(&r), Offset: r.Varint(), SinceMS: r.Varint(), Limit: r.Int(), MaxBytes: r.Int(), Confirmed: readFlag(&r),
+	}
 	return req, done(&r, "read request")
 }
 

@@ -12,10 +12,10 @@ import (
 //
 //	fetch     request  u8 1, str from, u64 disk, u64 boot, uv wait ms, uv max bytes, uv n, n partitions:
 //	                     target, u64 copy, uv offset, u32 last epoch, uv high watermark,
-//	                     uv position version seen, uv max bytes, u8 observer (0, 1)
+//	                     uv position version seen, uv confirm round, uv max bytes, u8 observer (0, 1)
 //	          reply    u8 1, uv n, n answers, ascending by index:
 //	                     uv index, u8 status, u32 epoch, uv high watermark, uv log start,
-//	                     u32 diverging epoch, uv its end,
+//	                     u32 diverging epoch, uv its end, uv confirm round,
 //	                     uv position version, uv position generation, u8 position follows (0, 1), [bytes position],
 //	                     bytes batches, bytes snapshot
 //
@@ -30,8 +30,8 @@ import (
 // The fewest bytes of a thing on the wire, and the most of what is opaque here.
 const (
 	minTarget         = minRef + 12
-	minFetchPartition = minTarget + 17
-	minFetchAnswer    = 18
+	minFetchPartition = minTarget + 18
+	minFetchAnswer    = 19
 	minFenceAnswer    = 22
 
 	maxFetchHead = 96 // of an answer, without what is opaque
@@ -86,6 +86,7 @@ func appendFetchRequest(b []byte, req *FetchRequest) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(p.LastEpoch))
 		b = binary.AppendUvarint(b, uint64(p.HWM))
 		b = binary.AppendUvarint(b, p.PositionSeen)
+		b = binary.AppendUvarint(b, p.Round)
 		b = binary.AppendUvarint(b, uint64(p.MaxBytes))
 		b = appendFlag(b, p.Observer)
 	}
@@ -107,7 +108,7 @@ func decodeFetchRequest(b []byte) (*FetchRequest, error) {
 		}
 		req.Partitions[i] = FetchPartition{
 			Target: readTarget(&r), Copy: topic.ID64(r.U64()), Offset: r.Int64(), LastEpoch: topic.Epoch(r.U32()), HWM: r.Int64(),
-			PositionSeen: r.Uvarint(1<<64 - 1), MaxBytes: int(r.Uvarint(MaxFetchBytes)), Observer: readFlag(&r),
+			PositionSeen: r.Uvarint(1<<64 - 1), Round: r.Uvarint(1<<64 - 1), MaxBytes: int(r.Uvarint(MaxFetchBytes)), Observer: readFlag(&r),
 		}
 	}
 	return req, done(&r, "fetch request")
@@ -129,6 +130,7 @@ func appendFetchResult(b []byte, res *FetchResult) []byte {
 		b = binary.AppendUvarint(b, uint64(a.LogStart))
 		b = binary.BigEndian.AppendUint32(b, uint32(a.Diverge))
 		b = binary.AppendUvarint(b, uint64(a.DivergeEnd))
+		b = binary.AppendUvarint(b, a.Round)
 		b = binary.AppendUvarint(b, a.PositionVersion)
 		b = binary.AppendUvarint(b, a.PositionGeneration)
 		b = appendPosition(b, a.Position)
@@ -153,7 +155,7 @@ func decodeFetchResult(b []byte) (*FetchResult, error) {
 		a := &res.Partitions[i]
 		*a = FetchAnswer{
 			Index: int(r.Uvarint(MaxFetchPartitions - 1)), Status: FetchStatus(r.U8()), Epoch: topic.Epoch(r.U32()),
-			HWM: r.Int64(), LogStart: r.Int64(), Diverge: topic.Epoch(r.U32()), DivergeEnd: r.Int64(),
+			HWM: r.Int64(), LogStart: r.Int64(), Diverge: topic.Epoch(r.U32()), DivergeEnd: r.Int64(), Round: r.Uvarint(1<<64 - 1),
 			PositionVersion: r.Uvarint(1<<64 - 1), PositionGeneration: r.Uvarint(1<<64 - 1), Position: readPosition(&r),
 			Batches: r.Bytes(maxBatches), Snapshot: r.Bytes(maxSnapshot),
 		}

@@ -186,6 +186,10 @@ type ReadRequest struct {
 	SinceMS  int64
 	Limit    int
 	MaxBytes int
+	// Confirmed asks the leader to make sure, by fetches of a majority that were
+	// sent after the read began, that it still leads: then nothing that was
+	// committed before is missing from the answer.
+	Confirmed bool
 }
 
 // ReadResult is a page of committed records.

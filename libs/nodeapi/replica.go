@@ -77,6 +77,9 @@ type FetchPartition struct {
 	// PositionSeen is the FetchAnswer.PositionVersion that the fetcher stored
 	// last from this leader under this epoch; 0: none.
 	PositionSeen uint64
+	// Round is the newest confirm round that the leader told under this epoch: a
+	// leader that wants to know that it still leads waits until a majority names it.
+	Round        uint64
 	MaxBytes     int  // of batches; one batch always fits
 	Observer     bool // it asks as an observer: it never counts
 }
@@ -137,6 +140,7 @@ type FetchAnswer struct {
 	// truncates to the smaller one of DivergeEnd and its own end of that epoch.
 	Diverge    topic.Epoch
 	DivergeEnd int64
+	Round      uint64 // newest confirm round; the next fetch names it
 	// PositionVersion is of Position, counted by the leader within its epoch.
 	// Position is nil when the fetcher has seen that version. The generation
 	// outlives leaders: a seek starts a new one.

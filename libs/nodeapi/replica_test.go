@@ -21,7 +21,7 @@ var (
 	fetchRequest = &FetchRequest{
 		From: "s2", Disk: 0x21, Boot: 0x22, WaitMS: MaxFetchWaitMS, MaxBytes: 8 << 20,
 		Partitions: []FetchPartition{
-			{Target: target, Copy: 0xc1, Offset: 1000, LastEpoch: 8, HWM: 990, PositionSeen: 1<<64 - 1, MaxBytes: 1 << 20},
+			{Target: target, Copy: 0xc1, Offset: 1000, LastEpoch: 8, HWM: 990, PositionSeen: 1<<64 - 1, Round: 5, MaxBytes: 1 << 20},
 			{Target: Target{Ref: topic.Ref{Topic: "t"}}, Observer: true},
 		},
 	}
@@ -31,7 +31,7 @@ var (
 			PositionGeneration: 3, Position: []byte("pos"), Batches: []byte("batches"), Snapshot: []byte{},
 		},
 		{
-			Index: 1, Status: FetchDiverging, Epoch: 9, Diverge: 7, DivergeEnd: 1 << 50, Position: []byte{},
+			Index: 1, Status: FetchDiverging, Epoch: 9, Diverge: 7, DivergeEnd: 1 << 50, Round: 6, Position: []byte{},
 			Batches: []byte{}, Snapshot: []byte{},
 		},
 		{Index: 8191, Status: FetchBelowStart, Epoch: 1 << 31, LogStart: 77, Batches: []byte{}, Snapshot: []byte("snap")},
@@ -51,12 +51,12 @@ var (
 var replicaGolden = map[string]string{
 	"fetch request": "01" + "027332" + "0000000000000021" + "0000000000000022" + "f403" + "80808004" + "02" +
 		"066f7264657273" + "3f9a17c4e2b08d51" + "03" + "0102030405060708" + "00000009" +
-		"00000000000000c1" + "e807" + "00000008" + "de07" + "ffffffffffffffffff01" + "808040" + "00" +
-		"0174" + "0000000000000000" + "00" + "0000000000000000" + "00000000" + "0000000000000000" + "00" + "00000000" + "00" + "00" + "00" + "01",
+		"00000000000000c1" + "e807" + "00000008" + "de07" + "ffffffffffffffffff01" + "05" + "808040" + "00" +
+		"0174" + "0000000000000000" + "00" + "0000000000000000" + "00000000" + "0000000000000000" + "00" + "00000000" + "00" + "00" + "00" + "00" + "01",
 	"fetch reply": "01" + "03" +
-		"00" + "00" + "00000009" + "e807" + "05" + "00000000" + "00" + "ffffffffffffffffff01" + "03" + "01" + "03706f73" + "0762617463686573" + "00" +
-		"01" + "01" + "00000009" + "00" + "00" + "00000007" + "80808080808080" + "02" + "00" + "00" + "01" + "00" + "00" + "00" +
-		"ff3f" + "02" + "80000000" + "00" + "4d" + "00000000" + "00" + "00" + "00" + "00" + "00" + "04736e6170",
+		"00" + "00" + "00000009" + "e807" + "05" + "00000000" + "00" + "00" + "ffffffffffffffffff01" + "03" + "01" + "03706f73" + "0762617463686573" + "00" +
+		"01" + "01" + "00000009" + "00" + "00" + "00000007" + "80808080808080" + "02" + "06" + "00" + "00" + "01" + "00" + "00" + "00" +
+		"ff3f" + "02" + "80000000" + "00" + "4d" + "00000000" + "00" + "00" + "00" + "00" + "00" + "00" + "04736e6170",
 	"fence request": "01" + "01" + "02" +
 		"066f7264657273" + "3f9a17c4e2b08d51" + "03" + "0102030405060708" + "00000009" +
 		"00" + "0000000000000000" + "00" + "0000000000000000" + "00000000",

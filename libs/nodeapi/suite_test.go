@@ -97,7 +97,7 @@ var (
 		{target.Ref, SettleRelease, 0, 0, Nonce{}, 0},
 	}}
 	settleResult = &SettleResult{Statuses: []SettleStatus{SettleOK, SettleLost, SettleUnavailable, SettleOK}}
-	readRequest  = &ReadRequest{Target: target, Offset: -1, SinceMS: 17, Limit: 1000, MaxBytes: 8 << 20}
+	readRequest  = &ReadRequest{Target: target, Offset: -1, SinceMS: 17, Limit: 1000, MaxBytes: 8 << 20, Confirmed: true}
 	readResult   = &ReadResult{LogStart: 2, NextOffset: 5, HighWatermark: 9, Records: []ReadRecord{
 		{2, 17, "id-a", []byte("first")}, {4, 18, "id-b", []byte("second")},
 	}}

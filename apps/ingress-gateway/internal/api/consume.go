@@ -202,9 +202,11 @@ func (c *call) replayParameters() (req nodeapi.ReadRequest, inBase64 bool, err e
 		return req, false, err
 	}
 	req.MaxBytes = int(n)
-	// With one copy the leader is the majority: confirmed asks for what is so anyway.
-	if v, ok := c.query.raw("confirmed"); ok && string(v) != "true" && string(v) != "false" {
-		return req, false, badParameter("confirmed", "confirmed is true or false")
+	if v, ok := c.query.raw("confirmed"); ok {
+		req.Confirmed = string(v) == "true"
+		if !req.Confirmed && string(v) != "false" {
+			return req, false, badParameter("confirmed", "confirmed is true or false")
+		}
 	}
 	inBase64, err = c.encodingParameter()
 	return req, inBase64, err

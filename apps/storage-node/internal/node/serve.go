@@ -15,6 +15,9 @@ import (
 const (
 	maxReadRecords = 1000
 	maxReadBytes   = 16 << 20
+	// confirmWait bounds what a confirmed read waits for a majority: a follower that
+	// lives fetches again within milliseconds; the caller has 5 s altogether.
+	confirmWait = 3 * time.Second
 )
 
 // Commit implements nodeapi.Node. The batch's placement is overwritten.
@@ -66,6 +69,13 @@ func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.Rea
 	}
 	if p.Queue() == nil {
 		return nil, unavailable(req.Ref)
+	}
+	if req.Confirmed {
+		ctx, cancel := context.WithTimeout(ctx, confirmWait)
+		defer cancel()
+		if err := p.Confirm(ctx); err != nil {
+			return nil, err
+		}
 	}
 	bounded := *req
 	bounded.Limit = min(max(req.Limit, 1), maxReadRecords)

@@ -32,7 +32,7 @@ func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
 	}
 	before := p.leader.CanServe()
 	ans, moved, err := p.leader.Fetch(
-		quorum.Fetch{From: f.From, Epoch: f.Epoch, Offset: f.Offset, LastEpoch: f.LastEpoch},
+		quorum.Fetch{From: f.From, Epoch: f.Epoch, Offset: f.Offset, LastEpoch: f.LastEpoch, Round: f.Round},
 		quorum.LogView{Start: p.log.LogStart(), Written: p.log.WrittenEnd(), History: p.historyLocked()}, f.ArrivedMS)
 	if moved {
 		p.advancedLocked()
@@ -42,8 +42,8 @@ func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
 		if f.Offset >= p.log.WrittenEnd() {
 			p.level[f.From.Node] = p.s.Mono()
 		}
-		if p.s.Mono() < p.heldUntil {
-			p.tellLocked() // the wanted replica may have everything now
+		if p.s.Mono() < p.heldUntil || p.confirming > 0 {
+			p.tellLocked() // the wanted replica may have everything now, or a majority be heard
 		}
 	}
 	epoch := p.leader.Epoch()
@@ -100,7 +100,7 @@ func (p *Partition) stepDown() {
 // answer adds the bytes to what the rule answers.
 func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer, bool) {
 	a := nodeapi.FetchAnswer{
-		Epoch: ans.Epoch, HWM: ans.HWM, LogStart: ans.LogStart, Diverge: ans.ToEpoch, DivergeEnd: ans.ToEnd,
+		Epoch: ans.Epoch, HWM: ans.HWM, LogStart: ans.LogStart, Round: ans.Round, Diverge: ans.ToEpoch, DivergeEnd: ans.ToEnd,
 	}
 	switch ans.Kind {
 	case quorum.Diverged:
@@ -110,7 +110,7 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 		return p.answerStart(a), true
 	case quorum.Records:
 	}
-	news := f.Final && a.HWM > f.HWM
+	news := f.Final && a.HWM > f.HWM || a.Round > f.Round
 	p.posMu.Lock()
 	if p.posVersion > f.PositionSeen {
 		a.PositionVersion, a.PositionGeneration, a.Position = p.posVersion, p.state.PositionGeneration, p.state.Position

@@ -51,7 +51,7 @@ func (p *Partition) Request(epoch topic.Epoch) (nodeapi.FetchPartition, quorum.F
 	}
 	return nodeapi.FetchPartition{
 		Target: nodeapi.Target{Ref: p.ref, Epoch: epoch}, Copy: f.From.Copy, Offset: f.Offset, LastEpoch: f.LastEpoch,
-		HWM: p.hwm.Load(), PositionSeen: seen, Observer: !p.fence.Counts(), MaxBytes: most,
+		HWM: p.hwm.Load(), PositionSeen: seen, Observer: !p.fence.Counts(), Round: f.Round, MaxBytes: most,
 	}, f, ok
 }
 
@@ -75,7 +75,7 @@ func (p *Partition) Answered(asked quorum.Fetch, a *nodeapi.FetchAnswer) (writte
 	}
 	ans := quorum.Answer{
 		Epoch: a.Epoch, Offset: asked.Offset, LastEpoch: asked.LastEpoch, HWM: a.HWM, LogStart: a.LogStart,
-		ToEpoch: a.Diverge, ToEnd: a.DivergeEnd,
+		ToEpoch: a.Diverge, ToEnd: a.DivergeEnd, Round: a.Round,
 	}
 	switch a.Status {
 	case nodeapi.FetchDiverging:

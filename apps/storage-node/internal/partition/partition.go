@@ -110,28 +110,29 @@ type Partition struct {
 	// mu is the append lock: it guards what follows and is held across the
 	// write of a batch (not its sync), so that batches stand in the order in
 	// which their producer numbers were judged.
-	mu        sync.Mutex
-	fence     *quorum.Fence
-	leader    *quorum.Leader   // nil while it does not lead
-	elected   *quorum.Leader   // a leadership that the rule allowed and the log could not begin yet
-	setSize   int              // of the replica set that leader counts by
-	follower  *quorum.Follower // nil while it leads, and of a lone copy
-	lastFetch int64            // monotonic ms at which a fetch was answered last; neverFetched
-	caughtUp  bool             // it had everything below its leader's high watermark once
-	primed    primed           // positions for the leadership to come
-	ledSince  int64            // monotonic ms at which this leadership began
-	level     map[string]int64 // by node of a replica: monotonic ms at which it last had everything written here
-	heldUntil int64            // monotonic ms until which nothing is appended, for a hand-over
-	moved     chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
-	changeDue bool             // the leader-change batch is still to be appended
-	damage    []partlog.Gap    // below the high watermark, of a copy that has others: it is fetched again
-	intended  []partlog.Gap    // that were found to be as the leader wrote them
-	clockBase int64            // partition clock: Unix ms at clockAt
-	clockAt   time.Time
-	round     *round // the fsync that is running
-	waiting   int    // commits appended since the last fsync began
-	failed    error
-	closed    bool
+	mu         sync.Mutex
+	fence      *quorum.Fence
+	leader     *quorum.Leader   // nil while it does not lead
+	elected    *quorum.Leader   // a leadership that the rule allowed and the log could not begin yet
+	setSize    int              // of the replica set that leader counts by
+	follower   *quorum.Follower // nil while it leads, and of a lone copy
+	lastFetch  int64            // monotonic ms at which a fetch was answered last; neverFetched
+	caughtUp   bool             // it had everything below its leader's high watermark once
+	primed     primed           // positions for the leadership to come
+	ledSince   int64            // monotonic ms at which this leadership began
+	level      map[string]int64 // by node of a replica: monotonic ms at which it last had everything written here
+	confirming int              // reads that wait until a majority has fetched again
+	heldUntil  int64            // monotonic ms until which nothing is appended, for a hand-over
+	moved      chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
+	changeDue  bool             // the leader-change batch is still to be appended
+	damage     []partlog.Gap    // below the high watermark, of a copy that has others: it is fetched again
+	intended   []partlog.Gap    // that were found to be as the leader wrote them
+	clockBase  int64            // partition clock: Unix ms at clockAt
+	clockAt    time.Time
+	round      *round // the fsync that is running
+	waiting    int    // commits appended since the last fsync began
+	failed     error
+	closed     bool
 }
 
 // round is one fsync and those who wait for it.
