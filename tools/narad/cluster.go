@@ -29,6 +29,7 @@ func clusterCommand() *cli.Command {
 				Name: "quorum", Usage: "the metastore's voters and how far each is", Action: clusterQuorum,
 				Flags: []cli.Flag{&cli.StringSliceFlag{Name: "ops", Usage: "ask these operator ports (`host:port`,..) instead of a gateway: works when no gateway does"}},
 			},
+			movesCommand(),
 			{Name: "forget", Usage: "remove a Raft server that never became a member", ArgsUsage: "ID", Action: clusterForget},
 			{Name: "backup", Usage: "write the cluster's metadata to FILE, for metastore-voter --restore; messages are not in it", ArgsUsage: "FILE", Action: clusterBackup},
 			{Name: "constants", Usage: "the numbers by which a cluster forms and judges its members", Action: clusterConstants},

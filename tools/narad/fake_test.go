@@ -79,6 +79,13 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/cluster/backup":
 		_, _ = w.Write(b.backup)
 		return
+	case "/v1/cluster/moves", "/v1/cluster/moves/orders/3":
+		move := `{"topic":"orders","partition":3,"from":"storage-1","to":"storage-4","phase":"copying","copied_bytes":50,"total_bytes":100,"bytes_per_second":52428800,"blocked":null}`
+		if r.Method == http.MethodGet {
+			move = `{"moves":[` + move + `],"running":1,"limit":8,"waiting":3}`
+		}
+		fmt.Fprint(w, move)
+		return
 	case "/v1/cluster/members/ghost/forget":
 		w.WriteHeader(http.StatusNoContent)
 		return
