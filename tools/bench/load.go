@@ -29,6 +29,7 @@ type settings struct {
 	size        int
 	length      time.Duration
 	only        string
+	replicated  bool
 }
 
 // target is one base URL with its connections.

@@ -34,6 +34,7 @@ func runFlags() []cli.Flag {
 		&cli.IntFlag{Name: "connections", Value: 64, Usage: "connections of the single-message phases"},
 		&cli.IntFlag{Name: "size", Value: 256, Usage: "payload bytes"},
 		&cli.StringFlag{Name: "json", Usage: "write the figures to this `file` too"},
+		&cli.BoolFlag{Name: "replicated", Usage: "compare one copy with three, accepted with committed; needs three storage nodes, which dev starts"},
 		&cli.StringFlag{Name: "only", Usage: "run only phases whose name contains this"},
 	}
 }
@@ -41,7 +42,7 @@ func runFlags() []cli.Flag {
 func settingsOf(c *cli.Context) settings {
 	return settings{
 		servers: c.StringSlice("server"), endpoints: c.String("endpoints"), connections: c.Int("connections"), size: c.Int("size"),
-		length: time.Duration(min(max(c.Int("seconds"), 1), maxSeconds)) * time.Second, only: c.String("only"),
+		length: time.Duration(min(max(c.Int("seconds"), 1), maxSeconds)) * time.Second, only: c.String("only"), replicated: c.Bool("replicated"),
 	}
 }
 

@@ -60,6 +60,9 @@ func measure(s settings, floors map[string]string) (*report, error) {
 		}
 		r.Phases = append(r.Phases, got)
 	}
+	if s.replicated {
+		return r, b.replicatedPhases(add)
+	}
 	return r, b.phases(add)
 }
 
@@ -138,8 +141,13 @@ func (r *report) print(w io.Writer, jsonFile string) error {
 			ratio = fmt.Sprintf("%.2f", p.ToFloor)
 		}
 		var used []string
+		all := 0.0
 		for _, u := range p.Programs {
+			all += u.CPUPerMillion
 			used = append(used, fmt.Sprintf("%s %.1f (%.0f)", u.ID, u.CPUPerMillion, u.PeakRSSMegabytes))
+		}
+		if len(used) > 0 {
+			used = append(used, fmt.Sprintf("all %.1f", all))
 		}
 		fmt.Fprintf(t, "%s\t%.0f\t%s\t%.2f\t%.2f\t%.2f\t%d\t%s\n", p.Name, p.PerSecond, ratio, p.P50, p.P99, p.P999, p.Errors, strings.Join(used, ", "))
 		if p.FirstError != "" {
@@ -181,6 +189,9 @@ func devAction(c *cli.Context) error {
 	}
 	ready := filepath.Join(dir, "ready")
 	cmd := exec.Command(filepath.Join(filepath.Dir(self), "narad"), "dev", "--data-dir", dir, "--ready-file", ready)
+	if c.Bool("replicated") {
+		cmd.Args = append(cmd.Args, "--storage-nodes", "3")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

@@ -8,7 +8,7 @@
 //
 // Invariants: a unit is stored as a whole or not at all; what may have been stored is
 // never said to be refused, and is sent again only under a client's number; a lone unit
-// waits for nothing. Units of one partition share a call, at most callsPerLane at once,
+// waits for nothing. Units of one partition share a call, callsPerLane at once,
 // so that many small produces cost one append and one sync.
 //
 // It keeps nothing: a unit lives as long as its request, or the call that carries it.
