@@ -195,6 +195,29 @@ func TestDeadLeaderReroutesAtOnceButNotReplicatedOrForbidden(t *testing.T) {
 	b.expect(b.one(), 0, 2, 2)
 }
 
+// A single copy that moves has no leader for a moment: its queue waits for the
+// election, also with a batch of unknown outcome, which elsewhere would be stored
+// a second time.
+func TestAMovingPartitionIsWaitedFor(t *testing.T) {
+	b := newBench(t, DefaultConfig())
+	b.w["a"] = live(true, "n1", "n2")
+	b.add(key("a", 0), 1)
+	sent := b.one()
+	b.m.Answer(b.now, sent.ID, Unknown)
+	moving := live(true, "", "n2")
+	moving.Places[0].Elects = true
+	b.w["a"] = moving
+	b.m.ViewChanged()
+	b.now += 2 * time.Second
+	if o := b.step(); len(o.Send) > 0 {
+		t.Fatalf("left for %+v", o.Send[0].Target)
+	}
+	b.w["a"] = live(true, "n3", "n2")
+	b.m.ViewChanged()
+	b.now += time.Second
+	b.expect(b.one(), 0, 1, 1)
+}
+
 func TestHeldRecordsDelayNobody(t *testing.T) {
 	b := newBench(t, DefaultConfig())
 	for i := range 10_000 {

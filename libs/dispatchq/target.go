@@ -40,8 +40,7 @@ func place(route *Route, partition int32) (Target, bool) {
 // binding itself ends when something is sent elsewhere (send), because the leader
 // may come back before that.
 func (q *queue) released(route *Route) bool {
-	p := route.Places[q.bound.partition]
-	return route.Reroute && !q.key.Pinned && (p.Leader == "" || !p.Alive)
+	return route.Reroute && !q.key.Pinned && !route.Places[q.bound.partition].serves()
 }
 
 // failing tells whether the queue must leave the partition that it sends to.
@@ -49,7 +48,7 @@ func (m *Machine) failing(now time.Duration, q *queue, route *Route) bool {
 	if int(q.at) >= len(route.Places) {
 		return true
 	}
-	if p := route.Places[q.at]; p.Leader == "" || !p.Alive {
+	if !route.Places[q.at].serves() {
 		return true
 	}
 	return q.refusedSince != 0 && now-q.refusedSince >= m.cfg.RerouteAfter

@@ -52,7 +52,14 @@ type Place struct {
 	Alive  bool   // the member table says that the leader lives
 	DiskID topic.ID64
 	Epoch  topic.Epoch
+	// Elects tells that a new leader comes by itself and soon, with everything that
+	// the one before had: a single copy on its way to another node, both alive.
+	// Leaving it for another partition would cost a duplicate and gain nothing.
+	Elects bool
 }
+
+// serves tells whether there is somebody to send to, or will be soon.
+func (p *Place) serves() bool { return p.Elects || p.Leader != "" && p.Alive }
 
 // Route is what the view says of one life of a topic at one moment. Immutable; a
 // World returns the same pointer while nothing changed.

@@ -81,7 +81,9 @@ func makeRoute(t *topic.Topic, parts *metastate.Partitions, members *metastate.M
 	for i := range parts.List {
 		a := &parts.List[i]
 		m := members.ByID[a.Leader]
-		p := dispatchq.Place{Leader: a.Leader, Epoch: a.LeaderEpoch, Alive: m != nil && m.Status == topic.StatusAlive}
+		p := dispatchq.Place{
+			Leader: a.Leader, Epoch: a.LeaderEpoch, Alive: m != nil && m.Status == topic.StatusAlive, Elects: elects(a, members),
+		}
 		if rep, ok := a.ReplicaOn(a.Leader); ok {
 			p.DiskID = rep.DiskID
 		}
@@ -91,4 +93,15 @@ func makeRoute(t *topic.Topic, parts *metastate.Partitions, members *metastate.M
 		r.Places[i] = p
 	}
 	return r
+}
+
+// elects tells whether a partition without a leader gets one soon: it has several
+// copies, and all their nodes live.
+func elects(a *topic.Assignment, members *metastate.MemberTable) bool {
+	for _, r := range a.Replicas {
+		if m := members.ByID[r.Node]; m == nil || m.Status != topic.StatusAlive || m.DiskID != r.DiskID {
+			return false
+		}
+	}
+	return len(a.Replicas) > 1
 }
