@@ -35,6 +35,7 @@ type trio struct {
 	nodes   map[string]*member
 	cfg     topic.Config
 	segment int64
+	cache   int
 
 	mu       sync.Mutex // guards all below
 	a        topic.Assignment
@@ -63,11 +64,16 @@ type member struct {
 
 const trioTopic = "orders"
 
-// inTrio runs a test with three nodes up, s1 leading.
-func inTrio(t *testing.T, test func(c *trio)) {
+// inTrio runs a test with three nodes up, s1 leading; prepare changes what they are
+// made with.
+func inTrio(t *testing.T, test func(c *trio), prepare ...func(c *trio)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newTrio(t)
+		for _, f := range prepare {
+			f(c)
+		}
+		c.change(func(*topic.Assignment) {})
 		for _, id := range []string{"s1", "s2", "s3"} {
 			c.nodes[id].start()
 		}
@@ -153,7 +159,7 @@ func (m *member) start() {
 		disk = vfs.NewFault(m.fs, m.rule)
 	}
 	m.reg, m.logs, m.err = prometheus.NewRegistry(), &logBook{}, make(chan error, 1)
-	role, err := storage.New(storage.Config{NodeID: m.id, DiskID: m.disk, DataDir: "/data", SegmentBytes: m.segment}, storage.Deps{
+	role, err := storage.New(storage.Config{NodeID: m.id, DiskID: m.disk, DataDir: "/data", SegmentBytes: m.segment, CacheBytes: m.cache}, storage.Deps{
 		View: m.meta, FS: disk, Registry: m.reg, BootNonce: m.boot, Log: slog.New(m.logs),
 		Confirm:   m.confirm,
 		Gateways:  func(string) (gatewayapi.Gateway, error) { return nil, errors.New("no gateway") },

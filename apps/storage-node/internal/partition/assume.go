@@ -81,7 +81,7 @@ func (p *Partition) follow(set *Set) error {
 	case p.leader != nil: // it was elected again meanwhile
 		return nil
 	}
-	if err := p.followLocked(); err != nil {
+	if err := p.settleLocked(); err != nil {
 		return err
 	}
 	if set.Leader == "" || p.follower.Epoch() >= set.Epoch {
@@ -106,9 +106,28 @@ func (p *Partition) follow(set *Set) error {
 	return nil
 }
 
-// followLocked makes the follower's state from the log, unless it is there.
+// settleLocked makes the follower's state after what a leadership has written is on
+// disk, or cut: it may have ended with a sync under way, or before one.
+func (p *Partition) settleLocked() error {
+	for p.round != nil {
+		r := p.round
+		p.mu.Unlock()
+		<-r.done
+		p.mu.Lock()
+	}
+	if !p.closed && p.failed == nil && p.log.LEO() < p.log.WrittenEnd() {
+		if _, err := p.log.Sync(); err != nil {
+			return fmt.Errorf("follow with %s: %w", p.ref, p.failLocked(err))
+		}
+	}
+	return p.followLocked()
+}
+
+// followLocked makes the follower's state from the log, unless it is there, and
+// tells it what is written and what is on disk.
 func (p *Partition) followLocked() error {
 	if p.follower != nil {
+		p.follower.Synced(p.log.LEO())
 		return nil
 	}
 	leo := p.log.LEO()
@@ -116,6 +135,7 @@ func (p *Partition) followLocked() error {
 	if err != nil {
 		return fmt.Errorf("follow with %s: %w", p.ref, err)
 	}
+	f.Appended(p.log.WrittenEnd(), p.log.LastEpoch())
 	p.follower = f
 	return nil
 }

@@ -195,6 +195,9 @@ func (p *Partition) followedLocked(leaderHWM int64) {
 // SyncFollowed makes what was copied durable, so that the next fetch says so.
 func (p *Partition) SyncFollowed() error {
 	leo, err := p.log.Sync()
+	if errors.Is(err, partlog.ErrClosed) {
+		return nil // the topic went, or the node stops: no fault of the disk
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {

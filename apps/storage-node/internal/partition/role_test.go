@@ -1,0 +1,93 @@
+package partition
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
+	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+func copyOfThree(t *testing.T, fs vfs.FS) (p *Partition, failed *[]error) {
+	t.Helper()
+	none := func() float64 { return 0 }
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Gauges{Leases: none, Free: none, LagRecords: none, LagSeconds: none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed = new([]error)
+	next := byte(0)
+	s := &Shared{
+		FS: fs, Node: "s1", DiskID: 1, Log: slog.New(slog.DiscardHandler), Metrics: m, Now: time.Now,
+		Mono: func() int64 { return 1 }, Random: func(b []byte) { next++; b[0] = next },
+		Cache: batches.NewCache(1 << 20), Scheduler: queue.NewScheduler(func() int64 { return 1 }),
+		Flusher: queue.NewFlusher(func(*queue.Queue, error) {}), Failed: func(err error) { *failed = append(*failed, err) },
+	}
+	p, err = Open(s, topic.Ref{Topic: "t", Incarnation: 1}, "/p", setOfThree(1, "s2", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, failed
+}
+
+func setOfThree(epoch topic.Epoch, leader string, version uint64) Set {
+	s := Set{Leadership: quorum.Leadership{Epoch: epoch, Leader: leader}}
+	s.Version = version
+	s.Replicas = []quorum.Replica{{Node: "s1", Disk: 1}, {Node: "s2", Disk: 2}, {Node: "s3", Disk: 3}}
+	return s
+}
+
+// A partition that ends while a sync of it is due is no failure of the disk.
+func TestEndOfAFollowerIsNoFailure(t *testing.T) {
+	p, failed := copyOfThree(t, vfs.NewMem())
+	if err := p.Assume(setOfThree(1, "s2", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.SyncFollowed(); err != nil || len(*failed) > 0 {
+		t.Fatalf("%v; the node was told %v", err, *failed)
+	}
+}
+
+// Of two assignments the newer one counts, in whatever order they are assumed.
+func TestOlderAssignmentChangesNothing(t *testing.T) {
+	newer := setOfThree(5, "s2", 7)
+	for name, older := range map[string]Set{
+		"epoch": setOfThree(4, "s3", 7), "version": setOfThree(5, "s2", 6), "before its election": setOfThree(5, "", 7),
+	} {
+		p, _ := copyOfThree(t, vfs.NewMem())
+		for _, s := range []Set{newer, older} {
+			if err := p.Assume(s); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if _, _, ok := p.Request(5); !ok || !p.Holds(&topic.Assignment{LeaderEpoch: 5, Leader: "s2", ConfigVersion: 7}) {
+			t.Errorf("%s: the newer one does not hold", name)
+		}
+	}
+}
+
+// A log that could not begin to follow is asked again, not believed to follow.
+func TestFollowIsTriedAgain(t *testing.T) {
+	p, _ := copyOfThree(t, vfs.NewMem())
+	if err := p.Assume(setOfThree(2, "s2", 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.log.BeginFollow(9); err != nil { // the log is ahead: it refuses
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := p.Assume(setOfThree(3, "s3", 0)); err == nil {
+			t.Fatal("it follows although its log does not")
+		}
+	}
+}

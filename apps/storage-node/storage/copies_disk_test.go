@@ -1,0 +1,353 @@
+package storage_test
+
+import (
+	"errors"
+	"path"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/vfs"
+)
+
+// A replica that lacks what it once had counts for nothing: with the leader dead
+// nobody is elected by its word. With a leader it gets everything again, is
+// re-admitted by an entry, and counts from then on.
+func TestWipedReplicaCountsForNothing(t *testing.T) {
+	for name, wipe := range map[string]func(m *member) error{
+		"another disk": func(m *member) error {
+			m.fs = vfs.NewMem()
+			m.format()
+			m.disk = 99
+			return nil
+		},
+		"the directory is missing": func(m *member) error { return m.fs.RemoveAll("/data/topics/" + trioTopic) },
+		"the fence is lost":        func(m *member) error { return m.fs.Remove(path.Join(m.dir(), "fence")) },
+		"the log ends below its high watermark": func(m *member) error {
+			seg := m.segments()[0]
+			f, err := m.fs.Open(seg)
+			if err != nil {
+				return err
+			}
+			size, err := f.Size()
+			return errors.Join(err, f.Truncate(size/2), f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				for i := 1; i <= 40; i++ {
+					c.mustCommit("s1", batch(1, uint64(i)))
+				}
+				c.inSync("s1", "s2", "s3")
+				c.nodes["s3"].shutDown() // C lags from here on
+				for i := 41; i <= 60; i++ {
+					c.mustCommit("s1", batch(1, uint64(i)))
+				}
+				c.inSync("s1", "s2")
+				c.nodes["s2"].shutDown()
+				if err := wipe(c.nodes["s2"]); err != nil {
+					t.Fatal(err)
+				}
+				c.nodes["s1"].kill()
+				c.nodes["s2"].start()
+				c.nodes["s3"].start()
+				before := c.assignment()
+				if err := c.elect("s3"); err == nil {
+					t.Fatalf("elected without a majority of those that know: %+v", c.assignment())
+				}
+				if a := c.fence("s2", c.assignment().LeaderEpoch); a.Status == nodeapi.FencePromised {
+					r, _ := before.ReplicaOn("s2")
+					if a.CopyID == r.CopyID {
+						t.Fatalf("it promises as the copy that it was: %+v", a)
+					}
+				}
+				c.nodes["s1"].start()
+				c.mustElect("s1")
+				c.wantRead("s1", ordered(1, 60))
+				c.until("s2 is admitted again", func() bool {
+					was, _ := before.ReplicaOn("s2")
+					a := c.assignment()
+					now, _ := a.ReplicaOn("s2")
+					return now.CopyID != was.CopyID && now.DiskID == c.nodes["s2"].disk
+				})
+				c.inSync("s1", "s2", "s3")
+				c.nodes["s1"].kill()
+				c.nodes["s3"].kill()
+				c.nodes["s3"].start()
+				c.mustElect("s2")
+				c.wantRead("s2", ordered(1, 60))
+			})
+		})
+	}
+}
+
+// Retention has passed a replica that was away: it gets the leader's start in place
+// of its log, and goes on from there.
+func TestReplicaBelowTheLogStart(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, seqs(1, 10)...))
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s3"].shutDown()
+		next := uint64(11)
+		for range 40 {
+			c.mustCommit("s1", batch(1, seqs(next, 50)...))
+			next += 50
+		}
+		c.until("retention has removed what s3 had", func() bool {
+			res, err := c.nodes["s1"].role.Node().Read(t.Context(), &nodeapi.ReadRequest{Target: c.target("s1"), Offset: -1, Limit: 1, MaxBytes: 1 << 20})
+			return err == nil && res.LogStart > 20
+		})
+		c.nodes["s3"].start()
+		c.inSync("s1", "s3")
+		if c.nodes["s3"].logs.says("its log is replaced") != 1 {
+			t.Fatal(c.nodes["s3"].logs.all())
+		}
+		want, err := c.read("s1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes["s2"].shutDown()
+		c.mustElect("s3")
+		got, err := c.read("s3")
+		if err != nil || len(got) > len(want) || len(got) < len(want)/2 || got[len(got)-1] != want[len(want)-1] {
+			t.Fatalf("%d records of %d, %v", len(got), len(want), err)
+		}
+		if res := c.mustCommit("s3", batch(1, seqs(1, 10)...)); res.Duplicates != 10 {
+			t.Fatalf("numbers below the start are forgotten: %+v", res)
+		}
+	}, func(c *trio) {
+		c.segment = 4 << 10
+		c.cfg.RetentionMS, c.cfg.RetentionBytes = 0, 16<<10
+	})
+}
+
+// failSyncs makes syncs of segments fail, or wait, while on.
+type failSyncs struct {
+	on   atomic.Bool
+	wait chan struct{} // not nil: they wait for it instead
+}
+
+var errBroken = errors.New("the disk is broken")
+
+func (f *failSyncs) rule(op vfs.Op) vfs.Fault {
+	if op.Kind != vfs.OpSync || !strings.HasPrefix(path.Base(op.Path), "0000") || !f.on.Load() {
+		return vfs.Fault{}
+	}
+	if f.wait != nil {
+		<-f.wait
+		return vfs.Fault{}
+	}
+	return vfs.Fault{Err: errBroken}
+}
+
+// A sync that fails at the leader: the outcome is unknown, the process ends, and
+// the others have the record or not, but never two contents.
+func TestFailedSyncOfTheLeader(t *testing.T) {
+	f := &failSyncs{}
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s2", "s3")
+		f.on.Store(true)
+		_, err := c.commit("s1", batch(1, 2))
+		wantProblem(t, err, problem.OutcomeUnknown)
+		_, err = c.commit("s1", batch(1, 3))
+		wantProblem(t, err, problem.PartitionUnavailable, problem.NotReady)
+		if err := <-c.nodes["s1"].err; !errors.Is(err, errBroken) {
+			t.Fatalf("the process ended with %v", err)
+		}
+		c.nodes["s1"].err <- nil
+		c.nodes["s1"].kill()
+		f.on.Store(false)
+		c.nodes["s1"].start()
+		c.mustElect("s2")
+		c.mustCommit("s2", batch(1, 2)) // its gateway repeats it
+		c.mustCommit("s2", batch(1, 3))
+		c.inSync("s2", "s1", "s3")
+		c.wantRead("s2", ordered(1, 3))
+		c.mustElect("s1")
+		c.wantRead("s1", ordered(1, 3))
+	}, func(c *trio) { c.nodes["s1"].rule = f.rule })
+}
+
+// A sync that fails at a follower: the leader goes on with the other one, and the
+// follower does not count with what it wrote.
+func TestFailedSyncOfAFollower(t *testing.T) {
+	f := &failSyncs{}
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s2", "s3")
+		f.on.Store(true)
+		c.mustCommit("s1", batch(1, 2))
+		if err := <-c.nodes["s2"].err; !errors.Is(err, errBroken) {
+			t.Fatalf("the process ended with %v", err)
+		}
+		c.nodes["s2"].err <- nil
+		if r := c.replicas("s1")["s2"]; r.Lag == 0 {
+			t.Fatalf("it counts with what it did not sync: %+v", r)
+		}
+		c.nodes["s2"].powerCut()
+		f.on.Store(false)
+		c.mustCommit("s1", batch(1, 3))
+		c.nodes["s2"].start()
+		c.inSync("s1", "s2", "s3")
+		c.mustElect("s2")
+		c.wantRead("s2", ordered(1, 3))
+	}, func(c *trio) { c.nodes["s2"].rule = f.rule })
+}
+
+// A disk that does not answer: the leader gives its partition up after five seconds,
+// and another one goes on. When it answers at last nothing of the old leadership counts.
+func TestStalledDiskOfTheLeader(t *testing.T) {
+	f := &failSyncs{}
+	inTrio(t, func(c *trio) {
+		f.wait = make(chan struct{})
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s2", "s3")
+		f.on.Store(true)
+		first := make(chan error, 1)
+		go func() { _, err := c.commit("s1", batch(1, 2)); first <- err }() // it runs the sync
+		pass(time.Second)
+		standing := func() bool {
+			st, err := c.nodes["s1"].role.Replica().Standing(t.Context(), &nodeapi.StandingRequest{Partitions: topicRefs(c)})
+			return err == nil && st.Partitions[0].Leads
+		}
+		if !standing() {
+			t.Fatal("it gave up at once")
+		}
+		began := time.Now()
+		c.until("it gives up", func() bool { return !standing() })
+		if took := time.Since(began); took > 7*time.Second {
+			t.Fatalf("after %v", took)
+		}
+		_, err := c.commit("s1", batch(1, 3))
+		wantProblem(t, err, problem.PartitionUnavailable, problem.NotReady)
+		c.until("its followers report it", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.suspects["s1"] > 0
+		})
+		c.sever("voter", "s1") // its promise would wait for the disk
+		c.mustElect("s2")
+		c.mustCommit("s2", batch(1, 2))
+		f.on.Store(false)
+		close(f.wait)
+		wantProblem(t, <-first, problem.OutcomeUnknown)
+		c.heal("voter", "s1")
+		c.inSync("s2", "s1", "s3")
+		c.wantRead("s2", ordered(1, 2))
+	}, func(c *trio) { c.nodes["s1"].rule = f.rule })
+}
+
+// rot changes a byte in the middle of a node's oldest segment, as an old disk does.
+func (m *member) rot() {
+	m.t.Helper()
+	f, err := m.fs.Open(m.segments()[0])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	size, err := f.Size()
+	b := make([]byte, 1)
+	if err == nil {
+		_, err = f.ReadAt(b, size/2)
+	}
+	b[0] ^= 0xff
+	if err == nil {
+		_, err = f.WriteAt(b, size/2)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// onDisk has everything read from there.
+func onDisk(c *trio) { c.segment, c.cache = 4<<10, 1 }
+
+// Damage of a follower is found by the scrub, and fetched again from the leader.
+func TestDamagedFollowerRepairsItself(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s2"].rot()
+		c.until("it is repaired", func() bool { return c.nodes["s2"].count("narad_repaired_offsets_total") > 0 })
+		c.inSync("s1", "s2")
+		c.mustElect("s2")
+		c.wantRead("s2", ordered(1, 200))
+	}, onDisk)
+}
+
+// Damage of the leader, met by a reader: it is not skipped and not passed on to a
+// follower as a gap; another one leads, and the damaged copy gets it from there.
+func TestDamagedLeaderIsReplaced(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s1"].rot()
+		if got, err := c.read("s1"); err == nil {
+			t.Fatalf("it skipped: %d records", len(got))
+		}
+		c.until("it is reported", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.suspects["s1"] > 0
+		})
+		if a := c.fence("s1", c.assignment().LeaderEpoch+1); a.Status == nodeapi.FencePromised {
+			t.Fatalf("a damaged copy promises: %+v", a)
+		}
+		c.mustElect("s2")
+		c.until("it is repaired", func() bool { return c.nodes["s1"].count("narad_repaired_offsets_total") > 0 })
+		c.inSync("s2", "s1", "s3")
+		c.mustElect("s1")
+		c.wantRead("s1", ordered(1, 200))
+		if n := c.nodes["s1"].count("narad_consumer_corrupt_skipped_total"); n != 0 {
+			t.Fatalf("%v records were skipped", n)
+		}
+	}, onDisk)
+}
+
+// A follower that lies behind the damage of its leader must not take the damage for
+// a gap that is meant.
+func TestDamageIsNotCopiedAsAGap(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s3")
+		c.nodes["s3"].shutDown()
+		for i := 2; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2")
+		c.nodes["s1"].rot()
+		c.nodes["s3"].start()
+		c.until("the leader has met it", func() bool { return c.nodes["s1"].logs.says("is repaired from another one") > 0 })
+		c.mustElect("s2")
+		c.inSync("s2", "s1", "s3")
+		c.mustElect("s3")
+		c.wantRead("s3", ordered(1, 200))
+	}, onDisk)
+}
+
+// A restart finds the damage in what it scans: the copy is not counted with it.
+func TestDamageFoundAtOpen(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 60; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s2"].shutDown()
+		c.nodes["s2"].rot()
+		c.nodes["s2"].start()
+		c.until("it is whole again", func() bool {
+			return c.nodes["s2"].count("narad_repaired_offsets_total") > 0 || c.nodes["s2"].count("narad_lost_copies_total") > 0
+		})
+		c.inSync("s1", "s2")
+		c.until("it may lead again", func() bool { return c.elect("s2") == nil && c.assignment().Leader == "s2" })
+		c.until("s2 serves", func() bool { _, err := c.read("s2"); return err == nil })
+		c.wantRead("s2", ordered(1, 60))
+	})
+}
