@@ -27,7 +27,6 @@ const (
 	featureFanout      = "fan_out"
 	featureSchema      = "schema"
 	featureDeadLetters = "dead_letters"
-	featurePartitions  = "partition_growth"
 	featurePosition    = "position"
 	featureDecom       = "decommission"
 	featureReset       = "partition_reset"

@@ -165,9 +165,6 @@ func readPatch(r *jsonReader, t *topic.Topic) (topic.Config, error) {
 	if cfg.Partitions < t.Partitions {
 		return cfg, badParameter("partitions", "the number of partitions only grows")
 	}
-	if cfg.Partitions > t.Partitions && later == "" {
-		later = featurePartitions
-	}
 	return cfg, checkConfig(cfg, later)
 }
 

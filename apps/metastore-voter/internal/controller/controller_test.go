@@ -27,6 +27,7 @@ const patience = 20 * time.Second
 type rig struct {
 	*Controller
 	node     *raftnode.Node
+	nodes    *storageNodes
 	registry *prometheus.Registry
 	mono     atomic.Int64 // nanoseconds
 	wall     atomic.Int64 // Unix milliseconds
@@ -41,11 +42,11 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{node: node, registry: prometheus.NewRegistry()}
+	r := &rig{node: node, registry: prometheus.NewRegistry(), nodes: &storageNodes{view: node.View, silent: map[string]bool{}}}
 	r.mono.Store(int64(time.Hour))
 	r.wall.Store(1_764_000_000_000)
 	r.Controller, err = New(Config{
-		NodeID: "v1", Raft: node, LeaderAddr: func() string { return "" }, Log: slog.New(slog.DiscardHandler), Registry: r.registry,
+		NodeID: "v1", Raft: node, LeaderAddr: func() string { return "" }, Nodes: r.nodes, Log: slog.New(slog.DiscardHandler), Registry: r.registry,
 		Timing: Timing{JudgeEvery: 2 * time.Millisecond, StampEvery: 2 * time.Millisecond},
 		Mono:   func() time.Duration { return time.Duration(r.mono.Load()) }, WallMS: r.wall.Load,
 	})

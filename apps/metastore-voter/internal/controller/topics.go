@@ -84,8 +84,7 @@ func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, erro
 	list, err := placement.Assign(next, placement.Candidates(c.memberList(), assigned))
 	var few *placement.NotEnoughNodesError
 	if errors.As(err, &few) {
-		return nil, problem.New(problem.NotEnoughStorage, "%d live storage nodes, %d are needed", few.Live, few.Wanted).
-			With("live", few.Live).With("wanted", few.Wanted)
+		return nil, notEnough(few)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("place topic %s: %w", next.Name, err)
@@ -170,6 +169,9 @@ func (c *Controller) UpdateTopic(ctx context.Context, req *metaapi.UpdateTopicRe
 	}
 	if err := checkConfig(req.Config); err != nil {
 		return nil, err
+	}
+	if have := c.grows(req); have != nil {
+		return c.grow(ctx, have, req)
 	}
 	index, res, err := c.propose(ctx, &metastate.UpdateTopic{
 		Name: req.Name, Incarnation: req.Incarnation, Version: req.Version, Config: req.Config,
