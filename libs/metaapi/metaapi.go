@@ -140,7 +140,13 @@ type ConfirmRequest struct {
 	Questions []Question `json:"questions"`
 }
 
-// Question asks about one thing. Kind "incarnation" uses ID.
+// Kinds of questions.
+const (
+	KindIncarnation = "incarnation"  // a life of a topic
+	KindAttachEpoch = "attach_epoch" // an attachment of a child
+)
+
+// Question asks about one thing of a kind.
 type Question struct {
 	Kind string     `json:"kind"`
 	ID   topic.ID64 `json:"id"`

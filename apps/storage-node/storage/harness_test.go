@@ -37,6 +37,7 @@ type cluster struct {
 	topics  map[string]topic.Topic
 	segment int64
 	hold    func(point string, ref topic.Ref)
+	clock   time.Duration // by which the next process's clock is ahead of the machine's
 
 	*oracle
 }
@@ -113,9 +114,10 @@ func (c *cluster) start() *process {
 		cluster: c, reg: prometheus.NewRegistry(), woken: map[string][]gatewayapi.Ready{}, wakes: make(chan string, 1000),
 		deaf: map[string]bool{}, err: make(chan error, 1),
 	}
+	ahead := c.clock
 	role, err := storage.New(storage.Config{NodeID: nodeID, DiskID: diskID, DataDir: c.dir, SegmentBytes: c.segment}, storage.Deps{
-		View: c.meta, FS: c.fs, Registry: p.reg,
-		Confirm: c.confirm, Hold: c.hold,
+		View: c.meta, FS: c.fs, Registry: p.reg, Now: func() time.Time { return time.Now().Add(ahead) },
+		Confirm: c.confirm, ConfirmAttached: c.confirm, Hold: c.hold,
 		Gateways: func(id string) (gatewayapi.Gateway, error) { return &gateway{p, id}, nil },
 	})
 	if err != nil {

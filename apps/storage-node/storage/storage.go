@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/fanout"
 	"github.com/narad-mq/narad/apps/storage-node/internal/node"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -79,6 +80,12 @@ type Deps struct {
 	Peers     func(node string) (nodeapi.Replica, error)
 	Elections metaapi.Elections
 
+	// ConfirmAttached is Confirm for attach epochs, and Leaders finds another storage
+	// node by its id: both for children of topics. nil: nothing is confirmed, and
+	// only what this node leads itself gets copies.
+	ConfirmAttached func(ctx context.Context, epochs []topic.ID64) (map[topic.ID64]metaapi.Verdict, error)
+	Leaders         func(node string) (nodeapi.Node, error)
+
 	FS       vfs.FS                // nil: the machine's
 	Log      *slog.Logger          // nil: discards
 	Registry prometheus.Registerer // nil: one that nobody reads
@@ -120,6 +127,7 @@ func New(cfg Config, deps Deps) (*Role, error) {
 		View:           deps.View, FS: deps.FS, Dirs: dirs, Confirm: deps.Confirm, Log: deps.Log, Registry: deps.Registry,
 		Gateways: deps.Gateways, Now: deps.Now, Random: deps.Random, Hold: deps.Hold,
 		BootNonce: deps.BootNonce, Peers: deps.Peers, Elections: deps.Elections,
+		ConfirmAttached: deps.ConfirmAttached, Leaders: func(id string) (fanout.Committer, error) { return deps.Leaders(id) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the storage node: %w", err)
@@ -140,6 +148,14 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.ConfirmAttached == nil {
+		d.ConfirmAttached = func(context.Context, []topic.ID64) (map[topic.ID64]metaapi.Verdict, error) { return nil, nil }
+	}
+	if d.Leaders == nil {
+		d.Leaders = func(id string) (nodeapi.Node, error) {
+			return nil, fmt.Errorf("reach storage node %s: there is no way", id)
+		}
 	}
 	if d.Registry == nil {
 		d.Registry = prometheus.NewRegistry()
@@ -163,6 +179,9 @@ func (r *Role) Replica() interface {
 } {
 	return r.node
 }
+
+// Fanout is what the role tells about children of topics.
+func (r *Role) Fanout() nodeapi.Fanout { return r.node }
 
 // CatchingUp tells whether copies of replicated partitions have not had everything
 // committed yet since the start: another node should not be taken down now.

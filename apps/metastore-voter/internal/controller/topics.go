@@ -247,10 +247,19 @@ func (c *Controller) Confirm(ctx context.Context, req *metaapi.ConfirmRequest) (
 }
 
 func verdict(r metastate.Reader, q metaapi.Question) metaapi.Verdict {
-	if q.Kind != "incarnation" || q.ID == 0 {
+	live, ended := false, metastate.IsEnded(r, q.ID)
+	switch q.Kind {
+	case metaapi.KindIncarnation:
+		live = metastate.IsLive(r, q.ID)
+	case metaapi.KindAttachEpoch:
+		at, err := metastate.AttachmentByEpoch(r, q.ID)
+		if err != nil {
+			return metaapi.VerdictUnknown
+		}
+		live = at != nil
+	default:
 		return metaapi.VerdictUnknown
 	}
-	live, ended := metastate.IsLive(r, q.ID), metastate.IsEnded(r, q.ID)
 	switch {
 	case live && !ended:
 		return metaapi.VerdictLive

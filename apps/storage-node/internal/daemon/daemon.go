@@ -69,7 +69,10 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 		storage.Config{NodeID: cfg.Member.NodeID, DiskID: m.DiskID(), DataDir: dir},
 		storage.Deps{
 			View: m.View(), Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
-			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(),
+			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(), Leaders: leaders(m),
+			ConfirmAttached: func(ctx context.Context, epochs []topic.ID64) (map[topic.ID64]metaapi.Verdict, error) {
+				return metaapi.ConfirmAttachments(ctx, m.Leader(), epochs)
+			},
 		})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -82,6 +85,7 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 		return nil, errors.Join(err, role.Close(), m.Close())
 	}
 	nodeapi.Serve(m.Server(), role.Node())
+	nodeapi.ServeFanout(m.Server(), role.Fanout())
 	nodeapi.ServeReplica(m.Server(), role.Replica())
 	nodeapi.ServeCandidate(m.Server(), role.Replica())
 	return &Daemon{log: log, member: m, role: role, bus: b}, nil
@@ -112,6 +116,17 @@ func peers(m *member.Member) func(string) (nodeapi.Replica, error) {
 			return nil, fmt.Errorf("fetch from %s: it is no storage node of record", id)
 		}
 		return nodeapi.NewReplicaClient(m.Client().Peer(id, rec.RPCAddr)), nil
+	}
+}
+
+// leaders finds the client of another storage node, to commit to what it leads.
+func leaders(m *member.Member) func(string) (nodeapi.Node, error) {
+	return func(id string) (nodeapi.Node, error) {
+		rec := m.View().Members().ByID[id]
+		if rec == nil || rec.Role != topic.RoleStorage {
+			return nil, fmt.Errorf("commit at %s: it is no storage node of record", id)
+		}
+		return nodeapi.NewClient(m.Client().Peer(id, rec.RPCAddr)), nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
+	"github.com/narad-mq/narad/apps/storage-node/internal/fanout"
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
@@ -55,23 +56,28 @@ type Config struct {
 	BootNonce topic.ID64
 	Peers     func(node string) (nodeapi.Replica, error)
 	Elections metaapi.Elections
+	// Leaders finds other storage nodes, to commit what is copied to children that
+	// they lead; ConfirmAttached is Confirm for attach epochs.
+	Leaders         func(node string) (fanout.Committer, error)
+	ConfirmAttached Confirm
 	// Hold is for tests and may be nil, see queue.Config.
 	Hold func(point string, ref topic.Ref)
 }
 
 // Node serves the partitions that this process leads. Safe for concurrent use.
 type Node struct {
-	cfg     Config
-	self    string
-	disk    topic.ID64
-	view    metastate.View
-	log     *slog.Logger
-	metrics *metrics.Set
-	shared  *partition.Shared
-	waker   *wake.Waker
-	sched   *queue.Scheduler
-	flusher *queue.Flusher
-	copies  *replication.Manager // nil without replicated partitions
+	cfg      Config
+	self     string
+	disk     topic.ID64
+	view     metastate.View
+	log      *slog.Logger
+	metrics  *metrics.Set
+	shared   *partition.Shared
+	waker    *wake.Waker
+	sched    *queue.Scheduler
+	flusher  *queue.Flusher
+	copies   *replication.Manager // nil without replicated partitions
+	children *fanout.Manager
 
 	slots  sync.Map // topic.Ref -> *slot
 	gates  gates    // of names whose directories are being opened
@@ -117,6 +123,13 @@ func New(cfg Config) (*Node, error) {
 		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
 		Failed: n.failed, Hold: cfg.Hold, LogOptions: cfg.LogOptions,
 	}
+	n.children, err = fanout.New(fanout.Config{
+		Self: cfg.ID, View: cfg.View, Host: parents{n}, Leaders: cfg.Leaders, Confirm: cfg.ConfirmAttached, Log: cfg.Log,
+		Registry: cfg.Registry, Mono: n.shared.Mono,
+	})
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Elections != nil {
 		n.copies = replication.New(replication.Config{
 			Self: cfg.ID, DiskID: cfg.DiskID, BootNonce: cfg.BootNonce, View: cfg.View, Host: n, Peers: cfg.Peers,
@@ -145,6 +158,7 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { every(life, scrubEvery, func() { scrub.next(n) }) })
 	wg.Go(func() { n.purges(life) })
 	wg.Go(func() { n.sweeps(life) })
+	wg.Go(func() { n.children.Run(life) })
 	handedOver := make(chan struct{})
 	go func() {
 		defer close(handedOver)

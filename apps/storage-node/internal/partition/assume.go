@@ -158,6 +158,7 @@ func (p *Partition) resignLocked() *queue.Queue {
 	p.epoch.Store(0)
 	p.serves.Store(0)
 	p.heldUntil = 0
+	p.renewCursors(0)
 	p.tellLocked()
 	p.watch.tell()
 	return p.queue.Swap(nil)

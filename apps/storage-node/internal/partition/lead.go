@@ -122,6 +122,7 @@ func (p *Partition) serveIfSettled() error {
 	p.leaseLocked()
 	p.mu.Unlock()
 	if q != nil {
+		p.renewCursors(epoch)
 		return q.NewEpoch(epoch)
 	}
 	return nil
@@ -162,6 +163,7 @@ func (p *Partition) advancedLocked() {
 	p.hwm.Store(hwm)
 	p.log.Committed(hwm)
 	p.tellLocked()
+	p.tapped()
 }
 
 // failLocked ends this leadership: nothing is appended before a new epoch.
@@ -183,14 +185,12 @@ func (p *Partition) failLocked(err error) error {
 func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 	var seed [32]byte
 	p.s.Random(seed[:])
-	p.posMu.Lock()
-	positions := p.state.Position
-	p.posMu.Unlock()
 	var others [][]byte
 	if p.primed.epoch == epoch {
 		others = p.primed.positions
 	}
 	p.primed = primed{}
+	positions, others := p.openCursors(epoch, others)
 	hold := func(string) {}
 	if p.s.Hold != nil {
 		hold = func(point string) { p.s.Hold(point, p.ref) }

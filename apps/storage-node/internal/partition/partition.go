@@ -12,6 +12,7 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/fanout"
 	"github.com/narad-mq/narad/libs/partlog"
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/seglog"
@@ -104,6 +105,7 @@ type Partition struct {
 	// leader that of the last saved, as a follower what the leader told last. A leaf.
 	posMu      sync.Mutex
 	posVersion uint64
+	cursors    cursors
 	unsaved    bool // as a follower: the state has news that are not on disk
 	identified bool // the identities in the state are on disk
 
@@ -306,7 +308,7 @@ func (p *Partition) SavePositions(data []byte, sync bool) error {
 	p.saveMu.Lock()
 	defer p.saveMu.Unlock()
 	p.posMu.Lock()
-	p.state.Position = data
+	p.state.Position = fanout.AppendPositions(nil, data, p.cursors.at)
 	p.posVersion++
 	if q := p.queue.Load(); q != nil {
 		p.state.DroppedUnsettled = q.Dropped()

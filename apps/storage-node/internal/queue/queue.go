@@ -299,6 +299,17 @@ func (q *Queue) Stats() Stats {
 	}
 }
 
+// Touch has the positions written soon although the queue's own have not changed:
+// what the source stores beside them has.
+func (q *Queue) Touch() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.marked && !q.closed {
+		q.marked = true
+		q.cfg.Flusher.changed(q)
+	}
+}
+
 // flush writes the positions if the queue is still open.
 func (q *Queue) flush(sync bool) error {
 	q.hold(HoldAckFlush)
