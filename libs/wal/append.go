@@ -17,7 +17,7 @@ func (w *WAL) Append(entries []Entry) (ID, error) {
 		return ID{}, ErrTooLarge
 	}
 	w.mu.Lock()
-	for len(w.cur.buf) > 0 && len(w.cur.buf)+size > maxGroup && !w.closed && w.failed == nil {
+	for len(w.cur.buf) > 0 && len(w.cur.buf)+size > maxGroup && !w.closed && !w.sealed && w.failed == nil {
 		w.room.Wait()
 	}
 	if err := w.refusalLocked(); err != nil {
@@ -44,6 +44,8 @@ func (w *WAL) refusalLocked() error {
 	switch {
 	case w.closed:
 		return ErrClosed
+	case w.sealed:
+		return ErrSealed
 	case w.failed != nil:
 		return fmt.Errorf("%w: %w", ErrRefused, w.failed)
 	}

@@ -104,14 +104,21 @@ type WAL struct {
 	nonce       uint64 // of the segment written to; guarded by commitMu
 	filesClosed bool   // guarded by commitMu
 
+	// sealMu is held across the work of Seal and Unseal, so that they take turns. It is
+	// taken before commitMu.
+	sealMu sync.Mutex
+
 	mu      sync.Mutex // guards what follows; never held across I/O
-	room    *sync.Cond // a group was taken
+	room    *sync.Cond // a group was taken, or nothing is taken any more
 	cur     *group     // being staged
 	spare   []byte     // buffer of a finished group
 	nextSeq uint64
 	acked   uint64 // last sequence that is on disk
 	failed  error  // nil: appends are accepted
 	closed  bool
+
+	sealed    bool // Append refuses
+	sealSaved bool // and so will the next Open
 
 	reader   Reader
 	tracker  tracker
@@ -165,6 +172,9 @@ func (w *WAL) open() error {
 	}
 	var err error
 	if w.lock, err = w.fs.Lock(path.Join(w.dir, "lock")); err != nil {
+		return err
+	}
+	if err = w.loadSeal(); err != nil {
 		return err
 	}
 	var c checkpoint
