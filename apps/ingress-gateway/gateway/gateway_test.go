@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +66,43 @@ func TestGatewayWithoutACluster(t *testing.T) {
 	}
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGatewayWithoutALog: it leaves nothing of a log on its disk, refuses every 202, and
+// says of itself what an ack=committed would meet.
+func TestGatewayWithoutALog(t *testing.T) {
+	dir := t.TempDir()
+	g, err := New(Config{
+		Member: member.Config{
+			NodeID: "gateway-1", Role: topic.RoleGateway, DataDir: dir, RPCBind: "127.0.0.1:0", RaftBind: "127.0.0.1:0",
+			Advertise: "127.0.0.1", Join: []string{"127.0.0.1:1"}, Release: "0.1.0",
+		},
+		HTTPAddr: "127.0.0.1:0", API: api.Config{NodeID: "gateway-1"}, DrainDelay: 10 * time.Millisecond, NoWAL: true,
+	}, Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := os.Stat(filepath.Join(dir, walDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a log on the disk: %v", err)
+	}
+	if _, err := g.producer.Accept(t.Context(), &topic.Topic{Name: "orders", Config: topic.DefaultConfig()}, nil); !problem.HasCode(err, problem.WALUnavailable) {
+		t.Errorf("a 202: %v", err)
+	}
+	if got := g.acceptReasons(); len(got) != 1 || got[0].Code != ops.ReasonNotCaughtUp {
+		t.Errorf("accept reasons before the first catch-up: %+v", got)
+	}
+	g.commit.Drain()
+	if got := g.acceptReasons(); len(got) != 1 || got[0].Code != ops.ReasonDraining {
+		t.Errorf("accept reasons of one that stops: %+v", got)
+	}
+	if reasons, _ := g.ready(); has(reasons, ops.ReasonWALUnavailable) {
+		t.Errorf("not ready for want of a log: %+v", reasons)
 	}
 }
 
