@@ -15,6 +15,7 @@ import (
 type contest struct {
 	a         topic.Assignment // as read; after the first entry with the new epoch
 	wanted    string           // node to prefer among equals; "": none
+	avoided   string           // node that is not asked, and so not elected; "": none
 	answers   []answer
 	elected   topic.Replica
 	positions [][]byte // that the elected one begins with, in union
@@ -99,7 +100,7 @@ func (r *Runner) fence(ctx context.Context, open []*contest) {
 	byNode := map[string][]*contest{}
 	for _, c := range open {
 		for _, rep := range c.a.Replicas {
-			if m.usable(rep) && rep.CopyID != 0 {
+			if m.usable(rep) && rep.CopyID != 0 && rep.Node != c.avoided {
 				byNode[rep.Node] = append(byNode[rep.Node], c)
 			}
 		}

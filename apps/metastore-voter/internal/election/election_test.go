@@ -362,6 +362,25 @@ func TestSuspicion(t *testing.T) {
 	r.check(t.Context(), "s9") // a node that leads nothing
 }
 
+// A leader that only the controller reaches has the longest log, with what nobody
+// else has; it is not elected again and again. When the others are too few it is
+// asked, too: it may have given up.
+func TestForsakenLeaderIsNotElectedAgain(t *testing.T) {
+	fast := Timing{Probe: 30 * time.Millisecond, Call: 100 * time.Millisecond, Silence: 10 * time.Millisecond}
+	c := newCluster(t)
+	c.topic("a", 1, "s1")
+	c.has[key("s1", topic.Ref{Topic: "a"})] = Promise{OK: true, LastEpoch: 1, LEO: 100}
+	c.runner(fast).check(t.Context(), "s1")
+	c.want("a", 0, "s2@2")
+
+	c = newCluster(t)
+	c.topic("a", 1, "s1")
+	c.has[key("s1", topic.Ref{Topic: "a"})] = Promise{OK: true, LastEpoch: 1, LEO: 100}
+	c.member("s3", topic.StatusDead)
+	c.runner(fast).check(t.Context(), "s1")
+	c.want("a", 0, "s1@2")
+}
+
 func TestStepDown(t *testing.T) {
 	c := newCluster(t)
 	c.topic("a", 50, "s1")

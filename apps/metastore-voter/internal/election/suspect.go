@@ -50,7 +50,13 @@ func (r *term) check(ctx context.Context, node string) {
 	var contests []*contest
 	for _, a := range list {
 		if !fetched[a.Ref] && electable(a, m) && r.early.allow(a.Ref, began) {
-			contests = append(contests, &contest{a: *a, wanted: successor(a, m, map[string]int{})})
+			c := &contest{a: *a, wanted: successor(a, m, map[string]int{})}
+			if others := without(a, node); electable(&others, m) {
+				// Its log is the longest, with what nobody fetched from it: asked for a
+				// promise it would be elected again. A majority of the others is as safe.
+				c.avoided = node
+			}
+			contests = append(contests, c)
 		}
 	}
 	if len(contests) == 0 {
@@ -60,6 +66,18 @@ func (r *term) check(ctx context.Context, node string) {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	r.elect(ctx, contests, "suspected")
+}
+
+// without is the partition as if the copy on a node could not be used.
+func without(a *topic.Assignment, node string) topic.Assignment {
+	out := *a
+	out.Replicas = slices.Clone(a.Replicas)
+	for i := range out.Replicas {
+		if out.Replicas[i].Node == node {
+			out.Replicas[i].CopyID = 0
+		}
+	}
+	return out
 }
 
 // fetchedSince asks the followers of partitions whether one of them fetched
