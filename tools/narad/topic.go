@@ -230,6 +230,29 @@ func printTopic(w io.Writer, t client.TopicDetails) {
 	for _, p := range t.PartitionDetails {
 		row(w, p.Index, p.Status, p.Leader, p.LeaderEpoch, p.LogStart, p.Frontier, p.HighWatermark, p.LogEnd, p.InFlight, p.Bytes)
 	}
+	printReplicas(w, t)
+}
+
+// printReplicas draws the copies of a topic that has several: where each ends and how
+// far it is behind, as the leader sees it.
+func printReplicas(w io.Writer, t client.TopicDetails) {
+	if t.ReplicationFactor < 2 {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "PARTITION", "REPLICA", "ROLE", "LOG END", "LAG", "STATE")
+	for _, p := range t.PartitionDetails {
+		for _, r := range p.Replicas {
+			role, state := "follower", "-" // nobody leads who could tell
+			if p.Leader != nil && *p.Leader == r.ID {
+				role = "leader"
+			}
+			if r.InSync != nil {
+				state = map[bool]string{true: "in sync", false: "behind"}[*r.InSync]
+			}
+			row(w, p.Index, r.ID, role, r.LogEnd, r.Lag, state)
+		}
+	}
 }
 
 func topicEdit(c *cli.Context) error {

@@ -32,22 +32,84 @@ func (l *look) partitions() {
 		}
 		detail, do := l.orphaned(a)
 		if detail == "" {
+			l.copies(a)
 			continue
 		}
 		if l.orphans++; l.orphans <= MaxPartitions {
-			l.add(Page, PartitionNoLeader, fmt.Sprintf("%s/%d", a.Topic, a.Partition), l.heard(a.Leader), detail, do)
+			since := l.heard(a.Leader)
+			if a.Leader == "" {
+				missing, _ := l.missing(a)
+				since = l.lastOf(missing)
+			}
+			l.add(Page, PartitionNoLeader, fmt.Sprintf("%s/%d", a.Topic, a.Partition), since, detail, do)
 		}
 	}
 	if more := l.orphans - MaxPartitions; more > 0 {
 		l.add(Page, PartitionNoLeader, fmt.Sprintf("%d more", more), time.Time{},
 			fmt.Sprintf("%d partitions have no leader, the first %d are named", l.orphans, MaxPartitions), "bring the dead storage nodes back on their own disks")
 	}
+	if more := l.thin - MaxPartitions; more > 0 {
+		l.add(Ticket, PartitionDegraded, fmt.Sprintf("%d more", more), time.Time{},
+			fmt.Sprintf("%d partitions lack copies, the first %d are named", l.thin, MaxPartitions), "bring the storage nodes named here back")
+	}
+}
+
+// copies judges a led partition of several copies: one that has no more than the
+// majority it needs stops at the next failure.
+func (l *look) copies(a *topic.Assignment) {
+	missing, usable := l.missing(a)
+	if len(a.Replicas) < 2 || len(missing) == 0 {
+		return
+	}
+	if l.thin++; l.thin > MaxPartitions {
+		return
+	}
+	severity, next := Ticket, "it is served"
+	if majority := len(a.Replicas)/2 + 1; usable <= majority {
+		severity, next = Page, fmt.Sprintf("it is served, and stops when one more of the other %d goes", usable)
+	}
+	l.add(severity, PartitionDegraded, fmt.Sprintf("%s/%d", a.Topic, a.Partition), l.lastOf(missing),
+		fmt.Sprintf("its copies on %s cannot be used now; %s", strings.Join(missing, ", "), next),
+		"bring them back; one with a new disk gets everything again by itself")
+}
+
+// lastOf is when the last of some nodes that are dead was heard.
+func (l *look) lastOf(ids []string) (since time.Time) {
+	for _, id := range ids {
+		if at := l.members[id]; at != nil && at.Status == topic.StatusDead && l.heard(id).After(since) {
+			since = l.heard(id)
+		}
+	}
+	return since
+}
+
+// missing lists the replicas of a partition that cannot be used: their node is dead or
+// gone, or has another disk than the one that is recorded.
+func (l *look) missing(a *topic.Assignment) (ids []string, usable int) {
+	for _, r := range a.Replicas {
+		if at := l.members[r.Node]; at == nil || at.Status == topic.StatusDead || at.DiskID != r.DiskID {
+			ids = append(ids, r.Node)
+		}
+	}
+	return ids, len(a.Replicas) - len(ids)
 }
 
 // orphaned says why nobody serves a partition and what helps; "": somebody does.
 func (l *look) orphaned(a *topic.Assignment) (detail, do string) {
-	const back = "bring it back on its own disk; new messages without a pinned partition go elsewhere meanwhile"
+	back := "bring it back on its own disk; new messages without a pinned partition go elsewhere meanwhile"
 	leader := l.members[a.Leader]
+	if len(a.Replicas) > 1 {
+		missing, usable := l.missing(a)
+		majority := len(a.Replicas)/2 + 1
+		switch {
+		case a.Leader == "" && usable < majority:
+			return fmt.Sprintf("%d of its %d copies can be used, an election needs %d; %s cannot", usable, len(a.Replicas), majority, strings.Join(missing, ", ")),
+				"bring one of them back on its own disk; accepted messages wait for it"
+		case a.Leader == "":
+			return "an election is under way, or its replicas do not promise one", "look again in a few seconds; if it stays, the log of the leading voter says why"
+		}
+		back = "another replica is elected within seconds; if it stays, bring a storage node with a copy back on its own disk"
+	}
 	switch {
 	case a.Leader == "":
 		return "no replica was elected", "bring a storage node with a replica back on its own disk"

@@ -39,6 +39,7 @@ const (
 	MemberUnreachable  = "member_unreachable"
 	DeadMarkingRefused = "dead_marking_refused"
 	PartitionNoLeader  = "partition_no_leader"
+	PartitionDegraded  = "partition_under_replicated"
 	PartitionsUnknown  = "partitions_unknown"
 	GatewayRefuses     = "gateway_refuses"
 	WALBacklogOld      = "wal_backlog_old"
@@ -130,6 +131,7 @@ type look struct {
 	members        map[string]*topic.Member
 	led            map[string]int // partitions, by leader
 	total, orphans int            // partitions; those without a living leader
+	thin           int            // led ones of which some copies cannot be used
 	down           map[string]bool
 	found          []Problem
 }

@@ -43,6 +43,21 @@ func assigned(name string, p int32, node int) topic.Assignment {
 	}
 }
 
+// copies gives the first partition copies on these nodes, the first of them leading;
+// those beyond the sound scene are added as storage nodes.
+func (s *Scene) copies(ids ...string) {
+	a := &s.Assignments[0]
+	a.Leader, a.Replicas = ids[0], nil
+	for i, id := range ids {
+		k := slices.IndexFunc(s.Members, func(m topic.Member) bool { return m.ID == id })
+		if k < 0 {
+			k = len(s.Members)
+			s.Members = append(s.Members, topic.Member{ID: id, Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: topic.ID64(100 + i), HeartbeatMS: heard(k).UnixMilli()})
+		}
+		a.Replicas = append(a.Replicas, topic.Replica{Node: id, DiskID: s.Members[k].DiskID, CopyID: 1})
+	}
+}
+
 func (s *Scene) dead(i int)   { s.Members[i].Status = topic.StatusDead }
 func (s *Scene) silent(i int) { s.Quorum.Servers[i].Reachable = false }
 
@@ -71,6 +86,27 @@ func TestLook(t *testing.T) {
 		"nobody elected": {func(s *Scene) { s.Assignments[0].Leader = "" }, Degraded, []string{
 			"partition_no_leader page orders/0",
 		}, time.Time{}, "no replica was elected"},
+		"one of three copies is dead": {func(s *Scene) {
+			s.copies("s1", "s2", "s3")
+			s.dead(4)
+			s.Assignments[1].Leader, s.Assignments[3].Leader = "s1", "s1"
+		}, Degraded, []string{
+			"partition_under_replicated page orders/0", "member_dead ticket s2",
+		}, heard(4), "its copies on s2 cannot be used now; it is served, and stops when one more"},
+		"one of five copies is on another disk": {func(s *Scene) {
+			s.copies("s1", "s2", "s3", "s4", "s5")
+			s.Members[4].DiskID = 77
+			s.Assignments[1].Leader, s.Assignments[3].Leader = "s1", "s1"
+		}, Degraded, []string{"partition_under_replicated ticket orders/0"}, time.Time{}, "by itself"},
+		"a majority of three is gone": {func(s *Scene) {
+			s.copies("s1", "s2", "s3")
+			s.dead(4)
+			s.dead(6)
+			s.Assignments[0].Leader, s.Assignments[1].Leader, s.Assignments[3].Leader = "", "s1", "s1"
+		}, Degraded, []string{"partition_no_leader page orders/0", "member_dead ticket s2", "member_dead ticket s3"}, heard(4), "1 of its 3 copies can be used, an election needs 2; s2, s3 cannot"},
+		"an election of three": {func(s *Scene) { s.copies("s1", "s2", "s3"); s.Assignments[0].Leader = "" }, Degraded, []string{
+			"partition_no_leader page orders/0",
+		}, time.Time{}, "election is under way"},
 		"its leader is no member": {func(s *Scene) { s.Assignments[0].Leader = "s9" }, Degraded, []string{
 			"partition_no_leader page orders/0",
 		}, time.Time{}, "no member any more"},
