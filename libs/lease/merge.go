@@ -11,6 +11,11 @@ func (t *Table) Merge(data []byte, now, logStart, hwm int64) error {
 	if err != nil {
 		return err
 	}
+	for off, slot := range t.index { // once, not once per span: both may be a million
+		if off < other.frontier || other.settled.contains(off) {
+			t.remove(slot)
+		}
+	}
 	t.cover(t.frontier, other.frontier)
 	other.settled.each(func(sp span) bool {
 		t.cover(sp.lo, sp.hi)
@@ -26,16 +31,11 @@ func (t *Table) Merge(data []byte, now, logStart, hwm int64) error {
 	return nil
 }
 
-// cover settles [lo, hi) and ends the entries in it.
+// cover settles [lo, hi), in which there are no entries.
 func (t *Table) cover(lo, hi int64) {
 	lo = max(lo, t.frontier)
 	if lo >= hi {
 		return
-	}
-	for off, slot := range t.index {
-		if off >= lo && off < hi {
-			t.remove(slot)
-		}
 	}
 	t.settle(lo, hi)
 }
