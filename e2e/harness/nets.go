@@ -156,6 +156,18 @@ func (n *Net) Cut(id string) (heal func()) {
 	return n.cut([][]string{{"-s", a, "-j", "DROP"}, {"-d", a, "-j", "DROP"}})
 }
 
+// CutBetween drops every packet between a node and some others, both ways; to the rest
+// it still talks.
+func (n *Net) CutBetween(id string, others ...string) (heal func()) {
+	n.t.Helper()
+	var rules [][]string
+	for _, other := range others {
+		a, b := n.Addr(id), n.Addr(other)
+		rules = append(rules, []string{"-s", a, "-d", b, "-j", "DROP"}, []string{"-s", b, "-d", a, "-j", "DROP"})
+	}
+	return n.cut(rules)
+}
+
 // CutPort drops every packet to one port of a node, from all other nodes; what the
 // node itself sends, it still sends.
 func (n *Net) CutPort(id string, port int) (heal func()) {

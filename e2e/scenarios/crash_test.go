@@ -20,12 +20,12 @@ import (
 // to come back (it starts again after a second), short enough that many happen.
 const killPeriod = 3 * time.Second
 
-// duration of a crash proof; NARAD_E2E_CRASH_SECONDS makes it longer by hand.
-func crashDuration(t *testing.T) time.Duration {
+// crashDuration of a crash proof; NARAD_E2E_CRASH_SECONDS makes it longer by hand.
+func crashDuration(t *testing.T, usual time.Duration) time.Duration {
 	t.Helper()
 	s := os.Getenv("NARAD_E2E_CRASH_SECONDS")
 	if s == "" {
-		return 45 * time.Second
+		return usual
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -35,22 +35,23 @@ func crashDuration(t *testing.T) time.Duration {
 }
 
 func TestGatewaysAndVotersKilledWithoutADuplicate(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Gateway}, 1)
+	crashProof(t, []string{harness.Voter, harness.Gateway}, 1, 45*time.Second)
 }
 
 func TestEverythingKilledWithoutALoss(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway}, 1)
+	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway}, 1, 45*time.Second)
 }
 
 // With three copies a partition whose leader is killed is elected anew, while the
 // killed node comes back, cuts its uncommitted tail and follows.
 func TestReplicasKilledWithoutALoss(t *testing.T) {
-	crashProof(t, []string{harness.Storage}, 3)
+	crashProof(t, []string{harness.Storage}, 3, 25*time.Second)
 }
 
 // crashProof kills nodes of the given roles, each in turn and in random order,
 // under a steady load, and then lets the ledger judge.
-func crashProof(t *testing.T, roles []string, factor int) {
+func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
+	d := crashDuration(t, usual)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -62,7 +63,7 @@ func crashProof(t *testing.T, roles []string, factor int) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), crashDuration(t)+4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), d+4*time.Minute)
 	defer cancel()
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 6, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000}); err != nil {
 		t.Fatal(err)
@@ -79,7 +80,7 @@ func crashProof(t *testing.T, roles []string, factor int) {
 		consumers.Go(func() { w.consume(consuming, t) })
 	}
 
-	storageKills := killInTurn(t, c, random, roles, crashDuration(t))
+	storageKills := killInTurn(t, c, random, roles, d)
 	stopProducing()
 	producers.Wait()
 	if err := harness.Until(ctx, 2*time.Minute, func() bool { n, _ := w.ledger.missing(); return n == 0 }); err != nil {

@@ -1,0 +1,241 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+)
+
+const (
+	copiesTopic      = "copies"
+	copiesPartitions = 6
+	// recovered is how long a partition may take to have all its copies again, on a
+	// machine that does much else. A node that comes back under its old id with another
+	// disk is let in when its old self is dead, after 30 s.
+	recovered = 90 * time.Second
+	// elected is how long a partition whose leader is cut off may commit nothing: 3 s
+	// until the leader falls silent, and an election.
+	elected = 25 * time.Second
+	// paused is long enough for elections, and shorter than the death of a member.
+	paused = 20 * time.Second
+)
+
+// withCopies runs a test under a steady load on a topic with three copies, and lets
+// the ledger judge: nothing is lost, and what comes twice had been leased when its
+// leader changed.
+func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w load)) {
+	t.Helper()
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
+		t.Fatal(err)
+	}
+	allCopies(ctx, t, cl)
+	w := load{cl, copiesTopic, newLedger()}
+	producing, stopProducing := context.WithCancel(ctx)
+	consuming, stopConsuming := context.WithCancel(ctx)
+	var producers, consumers sync.WaitGroup
+	for i := range 2 {
+		producers.Go(func() { w.produce(producing, fmt.Sprintf("p%d", i), 40*time.Millisecond) })
+		consumers.Go(func() { w.consume(consuming, t) })
+	}
+	defer func() { // also when run gives up
+		stopProducing()
+		stopConsuming()
+		producers.Wait()
+		consumers.Wait()
+	}()
+	run(w)
+	stopProducing()
+	producers.Wait()
+	if err := harness.Until(ctx, leaseTime+healLimit, func() bool { n, _ := w.ledger.missing(); return n == 0 }); err != nil {
+		n, example := w.ledger.missing()
+		t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
+	}
+	stopConsuming()
+	consumers.Wait()
+	w.ledger.judge(t, func(_, _ time.Time) bool { return true })
+}
+
+// allCopies waits until every partition has a leader and three copies in sync.
+func allCopies(ctx context.Context, t *testing.T, cl *client.Client) {
+	t.Helper()
+	begin := time.Now()
+	var last client.TopicDetails
+	if err := harness.Until(ctx, recovered, func() bool {
+		var err error
+		last, err = cl.Topic(ctx, copiesTopic)
+		if err != nil || len(last.PartitionDetails) != copiesPartitions {
+			return false
+		}
+		for _, p := range last.PartitionDetails {
+			in := 0
+			for _, r := range p.Replicas {
+				if r.InSync != nil && *r.InSync {
+					in++
+				}
+			}
+			if p.Leader == nil || in != 3 {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatalf("not all copies are in sync after %s: %+v", recovered, last.PartitionDetails)
+	}
+	t.Logf("all copies were in sync after %s", time.Since(begin))
+}
+
+// copyLeader is who leads a partition now, and under which epoch.
+func copyLeader(ctx context.Context, t *testing.T, cl *client.Client, p uint32) (id string, epoch uint64) {
+	t.Helper()
+	got, err := cl.Topic(ctx, copiesTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range got.PartitionDetails {
+		if d.Index == p && d.Leader != nil && d.LeaderEpoch != nil {
+			id, epoch = *d.Leader, *d.LeaderEpoch
+		}
+	}
+	return id, epoch
+}
+
+// commits produces committed messages to a partition until one succeeds, and tells
+// how long that took.
+func commits(ctx context.Context, t *testing.T, w load, p uint32, limit time.Duration) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	var last error
+	if err := harness.Until(ctx, limit, func() bool {
+		one, cancel := context.WithTimeout(ctx, 4*time.Second)
+		defer cancel()
+		text := fmt.Sprintf("probe-%d", time.Now().UnixNano())
+		w.ledger.sending(text)
+		_, last = w.cl.Produce(one, copiesTopic, client.Message{Payload: []byte(text), Partition: client.Pin(p)}, client.ProduceOptions{Committed: true, Timeout: 3 * time.Second})
+		w.ledger.produced(last, text)
+		return last == nil
+	}); err != nil {
+		t.Fatalf("nothing was committed to partition %d within %s: %v", p, limit, last)
+	}
+	return time.Since(begin)
+}
+
+// TestReplicaLosesItsDisk: a node loses the directory of its topics while it is down,
+// another one its whole disk; each is let in again, gets everything again, and counts.
+// Then a leader is paused for longer than anybody waits, and goes on.
+func TestReplicaLosesItsDisk(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 3, Gateways: 2})
+	cl, ctx := connect(t, c)
+	withCopies(ctx, t, cl, func(w load) {
+		for id, lost := range map[string]string{"storage-1": "topics", "storage-2": ""} {
+			pid := c.Node(id).PID
+			c.Hold(id)
+			c.Kill(id)
+			if err := os.RemoveAll(filepath.Join(c.Dir, id, lost)); err != nil {
+				t.Fatal(err)
+			}
+			c.Free(id)
+			begin := time.Now()
+			c.WaitReady(id, pid)
+			t.Logf("%s was ready again %s after it had lost %q", id, time.Since(begin), filepath.Join(id, lost))
+			allCopies(ctx, t, cl)
+		}
+		pausedLeader(ctx, t, c, w)
+	})
+}
+
+// pausedLeader stops a leader's process without ending it: another one is elected;
+// the old one, when it goes on, finds out before it commits or serves anything.
+func pausedLeader(ctx context.Context, t *testing.T, c *harness.Cluster, w load) {
+	t.Helper()
+	old, epoch := copyLeader(ctx, t, w.cl, 0)
+	pid := c.Node(old).PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn := sync.OnceFunc(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Error(err)
+		}
+	})
+	defer goOn()
+	rest := time.After(paused)
+	t.Logf("a commit succeeded %s after the leader was paused", commits(ctx, t, w, 0, elected))
+	if now, e := copyLeader(ctx, t, w.cl, 0); now == old || e <= epoch {
+		t.Errorf("%s leads under epoch %d; it was %s under %d", now, e, old, epoch)
+	}
+	<-rest
+	goOn()
+	allCopies(ctx, t, w.cl)
+}
+
+// TestReplicasCutOff cuts the leader of a partition off, in three ways.
+func TestReplicasCutOff(t *testing.T) {
+	t.Parallel()
+	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: 3, Gateways: 2})
+	cl := netClient(t, n.URLs()...)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	withCopies(ctx, t, cl, func(w load) {
+		t.Run("from one follower", func(t *testing.T) {
+			old, epoch := copyLeader(ctx, t, cl, 0)
+			heal := n.CutBetween(old, otherStorage(n, old)[0])
+			defer heal()
+			staysFor(ctx, t, w, old, epoch, 4*time.Second)
+			heal()
+			allCopies(ctx, t, cl)
+		})
+		t.Run("from the voters", func(t *testing.T) {
+			old, epoch := copyLeader(ctx, t, cl, 0)
+			heal := n.CutBetween(old, n.IDs(harness.Voter)...)
+			defer heal()
+			staysFor(ctx, t, w, old, epoch, storageCut)
+			heal()
+			allCopies(ctx, t, cl)
+		})
+		t.Run("from its followers", func(t *testing.T) {
+			old, epoch := copyLeader(ctx, t, cl, 0)
+			heal := n.CutBetween(old, otherStorage(n, old)...)
+			defer heal()
+			t.Logf("a commit succeeded %s after the cut", commits(ctx, t, w, 0, elected))
+			if now, e := copyLeader(ctx, t, cl, 0); now == old || e <= epoch {
+				t.Errorf("%s leads under epoch %d; it was %s under %d, whom nobody follows", now, e, old, epoch)
+			}
+			heal()
+			allCopies(ctx, t, cl)
+		})
+	})
+}
+
+// staysFor checks that a leader goes on committing for a while.
+func staysFor(ctx context.Context, t *testing.T, w load, leader string, epoch uint64, d time.Duration) {
+	t.Helper()
+	slowest := time.Duration(0)
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		slowest = max(slowest, commits(ctx, t, w, 0, elected))
+	}
+	t.Logf("the slowest commit took %s", slowest)
+	if now, e := copyLeader(ctx, t, w.cl, 0); now != leader || e != epoch {
+		t.Errorf("%s leads under epoch %d; it was %s under %d, who could go on", now, e, leader, epoch)
+	}
+}
+
+func otherStorage(n *harness.Net, not string) (ids []string) {
+	for _, id := range n.IDs(harness.Storage) {
+		if id != not {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
