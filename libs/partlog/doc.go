@@ -73,7 +73,10 @@
 //	  u32 count, per WAL identity: u64 identity, u64 oldest number told, u8 1: gone
 //	epoch history: u32 count, per epoch: u32 epoch, i64 its first offset
 //
-// TestTwoSlots and TestStateGolden explain it.
+// Of the streams that clients number exactly those used last are remembered (see
+// clients), and a repeat of the last number is answered with the base offset kept here.
+//
+// TestTwoSlots, TestStateGolden and TestAllCopiesForgetTheSameClients explain it.
 //
 // # Exported start
 //
