@@ -27,7 +27,7 @@ func (s *standing) count(a *topic.Assignment, members map[string]*topic.Member) 
 			continue
 		}
 		known++
-		if m.Status != topic.StatusDead {
+		if m.Status != topic.StatusDead && (len(a.Replicas) == 1 || r.CopyID != 0) { // one of several counts once it is recorded
 			usable++
 		}
 	}

@@ -17,21 +17,26 @@ func TestStanding(t *testing.T) {
 		"s2": {ID: "s2", DiskID: 2, Status: topic.StatusAlive},
 		"s3": {ID: "s3", DiskID: 3, Status: topic.StatusDead},
 	}
-	on := func(node string, disk topic.ID64) topic.Replica { return topic.Replica{Node: node, DiskID: disk} }
+	on := func(node string, disk topic.ID64) topic.Replica {
+		return topic.Replica{Node: node, DiskID: disk, CopyID: 7}
+	}
+	fresh := topic.Replica{Node: "s1", DiskID: 1}
 	for name, tc := range map[string]struct {
 		leader   string
 		replicas []topic.Replica
 		want     standing
 	}{
-		"served":                   {"s1", []topic.Replica{on("s1", 1)}, standing{}},
-		"its only node is dead":    {"s3", []topic.Replica{on("s3", 3)}, standing{withoutLeader: 1}},
-		"nobody leads it yet":      {"", []topic.Replica{on("s1", 1)}, standing{withoutLeader: 1}},
-		"its node has a new disk":  {"", []topic.Replica{on("s1", 9)}, standing{withoutLeader: 1, lost: 1}},
-		"its node is gone":         {"s9", []topic.Replica{on("s9", 9)}, standing{withoutLeader: 1, lost: 1}},
-		"three copies, one dead":   {"s1", []topic.Replica{on("s1", 1), on("s2", 2), on("s3", 3)}, standing{underReplicated: 1}},
-		"two copies":               {"s1", []topic.Replica{on("s1", 1), on("s2", 2)}, standing{}},
-		"three copies, all lost":   {"", []topic.Replica{on("s1", 9), on("s2", 9), on("s9", 9)}, standing{1, 1, 1}},
-		"one copy of three exists": {"s2", []topic.Replica{on("s1", 9), on("s2", 2), on("s9", 9)}, standing{underReplicated: 1}},
+		"served":                        {"s1", []topic.Replica{on("s1", 1)}, standing{}},
+		"its only copy is not recorded": {"s1", []topic.Replica{fresh}, standing{}},
+		"one of two is not recorded":    {"s2", []topic.Replica{fresh, on("s2", 2)}, standing{underReplicated: 1}},
+		"its only node is dead":         {"s3", []topic.Replica{on("s3", 3)}, standing{withoutLeader: 1}},
+		"nobody leads it yet":           {"", []topic.Replica{on("s1", 1)}, standing{withoutLeader: 1}},
+		"its node has a new disk":       {"", []topic.Replica{on("s1", 9)}, standing{withoutLeader: 1, lost: 1}},
+		"its node is gone":              {"s9", []topic.Replica{on("s9", 9)}, standing{withoutLeader: 1, lost: 1}},
+		"three copies, one dead":        {"s1", []topic.Replica{on("s1", 1), on("s2", 2), on("s3", 3)}, standing{underReplicated: 1}},
+		"two copies":                    {"s1", []topic.Replica{on("s1", 1), on("s2", 2)}, standing{}},
+		"three copies, all lost":        {"", []topic.Replica{on("s1", 9), on("s2", 9), on("s9", 9)}, standing{1, 1, 1}},
+		"one copy of three exists":      {"s2", []topic.Replica{on("s1", 9), on("s2", 2), on("s9", 9)}, standing{underReplicated: 1}},
 	} {
 		var got standing
 		got.count(&topic.Assignment{Leader: tc.leader, Replicas: tc.replicas}, members)
