@@ -92,6 +92,7 @@ type Gateway struct {
 	edge     *edge.Server
 	tls      *tlsconf.Source // of the client port; nil: plain HTTP
 	listener net.Listener
+	leaving  *drainer
 	draining atomic.Bool
 	damaged  atomic.Int64 // damaged ranges of the WAL met since the start
 }
@@ -124,8 +125,16 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 	}}); err != nil {
 		return nil, err
 	}
+	g.leaving = &drainer{
+		id: cfg.Member.NodeID, disk: g.member.DiskID(), nonce: g.member.BootNonce(), view: g.member.View(), log: deps.Log,
+		left: g.left, read: g.counted,
+		asks: func(ctx context.Context) (*metaapi.MemberDetailResult, error) {
+			return g.member.Leader().MemberDetail(ctx, &metaapi.MemberDetailRequest{NodeID: cfg.Member.NodeID})
+		},
+	}
 	if g.bus, err = bus.New(bus.Config{
 		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: g.member.View(), Log: deps.Log, Registry: deps.Registry,
+		MemberDraining: g.leaving.MemberDraining,
 	}); err != nil {
 		return nil, err
 	}
@@ -137,10 +146,20 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 		return nil, err
 	}
 	gatewayapi.Serve(g.member.Server(), g.router)
-	gatewayapi.ServeBacklog(g.member.Server(), backlog{each: g.producer.Undispatched, read: func() bool {
-		return g.dispatch == nil || g.dispatch.Recovered()
-	}})
+	gatewayapi.ServeBacklog(g.member.Server(), backlog{each: g.producer.Undispatched, read: g.counted})
+	gatewayapi.ServeDrain(g.member.Server(), g.leaving)
 	return g, nil
+}
+
+// counted tells whether everything that earlier starts left is counted.
+func (g *Gateway) counted() bool { return g.dispatch == nil || g.dispatch.Recovered() }
+
+// left is how many accepted records are not dispatched.
+func (g *Gateway) left() int64 {
+	if g.dispatch == nil {
+		return 0
+	}
+	return g.dispatch.Left()
 }
 
 func (g *Gateway) openTLS(registry prometheus.Registerer) error {
@@ -158,10 +177,13 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
+	if err := g.leaving.register(registry); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
 	view := g.member.View()
 	nodes := newPeers(view, g.member.Client())
 	dir := filepath.Join(g.cfg.Member.DataDir, walDir)
-	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics, Suspects: g.member.Suspects(), Parked: func() (int64, int64) {
+	deps := accept.Deps{View: view, FS: vfs.OS(), Dir: g.cfg.Member.DataDir, Metrics: metrics, Suspects: g.member.Suspects(), Leaving: g.leaving.Leaving, Parked: func() (int64, int64) {
 		if g.dispatch == nil {
 			return 0, 0
 		}
@@ -175,8 +197,9 @@ func (g *Gateway) openData(registry prometheus.Registerer) error {
 		if err != nil {
 			return err
 		}
-		deps.Log = g.wal
+		deps.Log, g.leaving.wal = g.wal, g.wal
 	}
+	g.leaving.open()
 	g.producer = accept.New(accept.Config{Watermark: g.cfg.Watermark}, deps)
 	if g.wal != nil {
 		g.dispatch, err = dispatch.New(dispatchq.DefaultConfig(), dispatch.Deps{
@@ -223,7 +246,7 @@ func parkBelow(watermark int) int {
 func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	var err error
 	g.api, err = api.New(g.cfg.API, api.Deps{
-		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Committer: g.commit, Consumer: g.router,
+		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Committer: whileStaying{g.commit, g.leaving.Leaving}, Consumer: g.router,
 		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
 		Logger: g.log, Registry: registry,
 	})
@@ -271,6 +294,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	var group proc.Group
 	group.Add("member", g.member.Run)
 	group.Add("bus", g.bus.Run)
+	group.Add("decommission", g.leaving.Run)
 	group.Add("accept", g.producer.Run)
 	if g.dispatch != nil {
 		group.Add("dispatch", g.runDispatch)

@@ -12,6 +12,9 @@ import (
 // ready lists why the gateway is not ready, for operators and rollouts.
 func (g *Gateway) ready() (reasons, degraded []ops.Reason) {
 	reasons = g.member.Ready()
+	if g.leaving.Leaving() {
+		reasons = append(reasons, ops.Reason{Code: ops.ReasonDraining, Detail: "the gateway is being decommissioned"})
+	}
 	if g.draining.Load() {
 		reasons = append(reasons, ops.Reason{Code: ops.ReasonDraining, Detail: "the gateway is draining"})
 	}

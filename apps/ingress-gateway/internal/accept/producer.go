@@ -51,6 +51,8 @@ type Deps struct {
 	FS      vfs.FS
 	Dir     string // of the WAL: whose disk is watched
 	Metrics *Metrics
+	// Leaving tells that the gateway is being decommissioned; nil: it never is.
+	Leaving func() bool
 	// Suspects says whom to avoid; nil: nobody.
 	Suspects Suspects
 	// Parked tells how many accepted records lie in parked logs, outside the WAL,
@@ -197,6 +199,8 @@ func (p *Producer) refusal() error {
 		return problem.New(problem.WALUnavailable, "this gateway keeps no write-ahead log")
 	case p.draining.Load():
 		return problem.New(problem.Draining, "this gateway is stopping")
+	case p.deps.Leaving != nil && p.deps.Leaving():
+		return leaving()
 	case !p.ready():
 		return problem.New(problem.NotReady, "this gateway has not been caught up with the metastore since its start")
 	case p.full.Load():
@@ -319,9 +323,13 @@ func (p *Producer) release(s *scratch) {
 	}
 }
 
+func leaving() error { return problem.New(problem.Draining, "this gateway is being decommissioned") }
+
 // refused turns the WAL's error into the refusal that a client sees.
 func refused(err error) error {
 	switch {
+	case errors.Is(err, wal.ErrSealed):
+		return leaving()
 	case errors.Is(err, wal.ErrTooLarge):
 		return problem.New(problem.BodyTooLarge, "the messages of one request are too large together").With("limit_bytes", wal.MaxUnitBytes)
 	case errors.Is(err, wal.ErrRefused):

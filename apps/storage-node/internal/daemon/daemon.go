@@ -68,7 +68,7 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	role, err := storage.New(
 		storage.Config{NodeID: cfg.Member.NodeID, DiskID: m.DiskID(), DataDir: dir},
 		storage.Deps{
-			View: m.View(), Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
+			View: unlessRemoved{m.View(), m.Removed}, Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
 			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(), Leaders: leaders(m),
 			ConfirmAttached: func(ctx context.Context, epochs []topic.ID64) (map[topic.ID64]metaapi.Verdict, error) {
 				return metaapi.ConfirmAttachments(ctx, m.Leader(), epochs)
