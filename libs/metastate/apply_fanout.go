@@ -14,6 +14,19 @@ func AttachmentByEpoch(r Reader, epoch topic.ID64) (*topic.Attachment, error) {
 	return get[topic.Attachment](r, BucketAttachments, incarnationKey(epoch))
 }
 
+// CheckAttach tells whether an attachment could be applied now: a Result with the
+// refusal, or none. The entry judges again.
+func CheckAttach(r Reader, at *topic.Attachment) (Result, error) {
+	_, _, refused, err := attachable(r, at)
+	return refused, err
+}
+
+// CheckParent is CheckAttach for a child that is to be created.
+func CheckParent(r Reader, at *topic.Attachment) (Result, error) {
+	_, refused, err := parentOf(r, at)
+	return refused, err
+}
+
 func applyAttach(tx Tx, e *AttachChild) (Result, error) {
 	parent, child, refused, err := attachable(tx, &e.Attachment)
 	if err != nil || refused.Refusal != nil {
@@ -42,7 +55,7 @@ func applyCreateChild(tx Tx, e *CreateChild) (Result, error) {
 }
 
 // attachable finds both lives and tells whether they can be linked.
-func attachable(tx Tx, at *topic.Attachment) (parent, child *topic.Topic, refused Result, err error) {
+func attachable(tx Reader, at *topic.Attachment) (parent, child *topic.Topic, refused Result, err error) {
 	parent, refused, err = parentOf(tx, at)
 	if err != nil || refused.Refusal != nil {
 		return nil, nil, refused, err
@@ -66,7 +79,7 @@ func attachable(tx Tx, at *topic.Attachment) (parent, child *topic.Topic, refuse
 }
 
 // parentOf finds the parent and tells whether it can have that child.
-func parentOf(tx Tx, at *topic.Attachment) (*topic.Topic, Result, error) {
+func parentOf(tx Reader, at *topic.Attachment) (*topic.Topic, Result, error) {
 	parent, err := TopicByName(tx, at.Parent)
 	switch {
 	case err != nil:

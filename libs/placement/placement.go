@@ -73,13 +73,25 @@ func Candidates(members []topic.Member, assignments []topic.Assignment) []Node {
 // leaves nodes as they are. The error is a
 // *NotEnoughNodesError.
 func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
+	return AssignAway(t, nodes, nil)
+}
+
+// AssignAway is Assign for a topic that gets its messages from another one: a
+// partition keeps away from the node in away at its index, as far as that costs no
+// node more than one replica beyond the others. The disk and the network that
+// read are then not those that write.
+func AssignAway(t *topic.Topic, nodes []Node, away []string) ([]topic.Assignment, error) {
 	if len(nodes) < t.ReplicationFactor {
 		return nil, &NotEnoughNodesError{Live: len(nodes), Wanted: t.ReplicationFactor}
 	}
 	load := append([]Node(nil), nodes...)
 	out := make([]topic.Assignment, t.Partitions)
 	for p := range out {
-		chosen := choose(load, t.ReplicationFactor)
+		avoid := ""
+		if p < len(away) {
+			avoid = away[p]
+		}
+		chosen := choose(load, t.ReplicationFactor, avoid)
 		out[p] = topic.Assignment{
 			Ref:         topic.Ref{Topic: t.Name, Incarnation: t.Incarnation, Partition: int32(p)},
 			LeaderEpoch: firstEpoch, ConfigVersion: 1,
@@ -87,7 +99,7 @@ func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 		first := 0
 		for i, n := range chosen {
 			n.Replicas++
-			if n.Leads < chosen[first].Leads {
+			if f := chosen[first]; n.Leads < f.Leads || n.Leads == f.Leads && f.ID == avoid {
 				first = i
 			}
 		}
@@ -104,13 +116,13 @@ func Assign(t *topic.Topic, nodes []Node) ([]topic.Assignment, error) {
 }
 
 // choose picks n distinct nodes, one by one.
-func choose(nodes []Node, n int) []*Node {
+func choose(nodes []Node, n int, avoid string) []*Node {
 	chosen := make([]*Node, 0, n)
 	for range n {
 		var best *Node
 		for i := range nodes {
 			c := &nodes[i]
-			if !contains(chosen, c) && (best == nil || better(c, best, chosen)) {
+			if !contains(chosen, c) && (best == nil || better(c, best, chosen, avoid)) {
 				best = c
 			}
 		}
@@ -121,16 +133,26 @@ func choose(nodes []Node, n int) []*Node {
 
 // better tells whether a is the better next choice: a zone that has no replica
 // yet, then fewer replicas, then fewer leaderships, then the lower id.
-func better(a, b *Node, chosen []*Node) bool {
+func better(a, b *Node, chosen []*Node, avoid string) bool {
 	switch freshA, freshB := freshZone(a, chosen), freshZone(b, chosen); {
 	case freshA != freshB:
 		return freshA
-	case a.Replicas != b.Replicas:
-		return a.Replicas < b.Replicas
+	case a.cost(avoid) != b.cost(avoid):
+		return a.cost(avoid) < b.cost(avoid)
+	case (a.ID == avoid) != (b.ID == avoid):
+		return b.ID == avoid
 	case a.Leads != b.Leads:
 		return a.Leads < b.Leads
 	}
 	return a.ID < b.ID
+}
+
+// cost is what the node holds; to be avoided counts as one replica more.
+func (n *Node) cost(avoid string) int {
+	if n.ID == avoid {
+		return n.Replicas + 1
+	}
+	return n.Replicas
 }
 
 func freshZone(n *Node, chosen []*Node) bool {

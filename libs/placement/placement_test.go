@@ -10,6 +10,32 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
+// Partitions of a child keep away from those of its parent while that costs balance
+// at most one replica.
+func TestAssignAway(t *testing.T) {
+	nodes := []Node{{ID: "a", DiskID: 1}, {ID: "b", DiskID: 2}, {ID: "c", DiskID: 3}}
+	for factor, together := range map[int]int{1: 0, 3: 2} {
+		list, err := AssignAway(newTopic(6, factor), nodes, []string{"a", "b", "c", "a", "b", "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := 0
+		for i, a := range list {
+			if a.Replicas[0].Node == []string{"a", "b", "c"}[i%3] {
+				same++
+			}
+		}
+		if same > together || spread(nodes, list) > 1 {
+			t.Errorf("factor %d: %d of 6 beside their parent, spread %d: %v", factor, same, spread(nodes, list), list)
+		}
+	}
+	// All of the parent on one node: it gets no more than the others, and not much less.
+	list, err := AssignAway(newTopic(12, 1), nodes, []string{"a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a", "a"})
+	if n := spread(nodes, list); err != nil || n > 2 {
+		t.Errorf("spread %d, %v", n, err)
+	}
+}
+
 func newTopic(partitions, factor int) *topic.Topic {
 	cfg := topic.DefaultConfig()
 	cfg.Partitions, cfg.ReplicationFactor = partitions, factor

@@ -26,6 +26,7 @@ import (
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/vfs"
@@ -74,6 +75,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 		Nodes:   &election.Wire{View: m.View(), RPC: m.Client()},
 		Gateway: func(id, addr string) gatewayapi.Drain { return gatewayapi.NewClient(m.Client().Peer(id, addr)) },
 		Told:    b.MemberDraining,
+		Marks:   marks(m),
 		Log:     deps.Log, Registry: deps.Registry, Timing: cfg.Controller,
 	})
 	if err != nil {
@@ -85,9 +87,21 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	metaapi.Serve(m.Server(), c)
 	metaapi.ServeElections(m.Server(), c)
 	metaapi.ServeEndings(m.Server(), c)
+	metaapi.ServeChildren(m.Server(), c)
 	metaapi.ServeMoves(m.Server(), c)
 	metaapi.ServeDecommissions(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, bus: b, controller: c}, nil
+}
+
+// marks asks a storage node of record where its partitions end.
+func marks(m *member.Member) func(context.Context, string, *nodeapi.MarksRequest) (*nodeapi.MarksResult, error) {
+	return func(ctx context.Context, node string, req *nodeapi.MarksRequest) (*nodeapi.MarksResult, error) {
+		rec := m.View().Members().ByID[node]
+		if rec == nil || rec.RPCAddr == "" {
+			return nil, fmt.Errorf("ask %s for marks: no member of that id", node)
+		}
+		return nodeapi.NewClient(m.Client().Peer(node, rec.RPCAddr)).Marks(ctx, req)
+	}
 }
 
 // registerDisk shows the free space under dir: a voter whose disk is full takes

@@ -20,6 +20,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
@@ -74,7 +75,9 @@ type Config struct {
 	Gateway func(id, addr string) gatewayapi.Drain
 	// Told is called when a member begins to drain or stays after all; it must not
 	// wait. nil: nobody listens.
-	Told     func(member string, draining bool)
+	Told func(member string, draining bool)
+	// Marks asks a storage node where its partitions end, for attach points.
+	Marks    func(ctx context.Context, node string, req *nodeapi.MarksRequest) (*nodeapi.MarksResult, error)
 	Log      *slog.Logger
 	Registry prometheus.Registerer // nil: no metrics
 	Timing   Timing

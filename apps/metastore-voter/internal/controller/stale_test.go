@@ -108,7 +108,8 @@ func TestATermThatEndedDecidesNothing(t *testing.T) {
 	}
 	cfg := topic.DefaultConfig()
 	cfg.Partitions = 1
-	if _, err := r.create(t.Context(), &metaapi.CreateTopicRequest{Name: "orders", Config: cfg}); !problem.HasCode(err, problem.NotReady) {
+	entry := func(e metastate.CreateTopic) metastate.Entry { return &e }
+	if _, err := r.create(t.Context(), "orders", cfg, nil, entry); !problem.HasCode(err, problem.NotReady) {
 		t.Errorf("in the next term: %v", err)
 	}
 	if _, err := r.node.View().Topic("orders"); err == nil || before == r.node.Applied() || len(old.placing) != 0 {

@@ -29,9 +29,17 @@ func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRe
 	if err := checkConfig(req.Config); err != nil {
 		return nil, err
 	}
-	res, err := c.create(ctx, req)
+	return c.createTopic(ctx, req.Name, req.Config, nil, func(create metastate.CreateTopic) metastate.Entry { return &create })
+}
+
+// createTopic places a topic, away from the given leaders of each partition, and
+// proposes what entry makes of it.
+func (c *Controller) createTopic(
+	ctx context.Context, name string, cfg topic.Config, away []string, entry func(metastate.CreateTopic) metastate.Entry,
+) (*metaapi.TopicResult, error) {
+	res, err := c.create(ctx, name, cfg, away, entry)
 	if problem.HasCode(err, problem.NotReady) { // a node changed its disk after the look, or this is another term: look once more
-		res, err = c.create(ctx, req)
+		res, err = c.create(ctx, name, cfg, away, entry)
 	}
 	return res, err
 }
@@ -39,7 +47,9 @@ func (c *Controller) CreateTopic(ctx context.Context, req *metaapi.CreateTopicRe
 // create makes one attempt, as a life of its own. What it says no to from this
 // node's own state is true when it is said: a leader that was replaced, and does
 // not know it yet, remembers names that are free by now.
-func (c *Controller) create(ctx context.Context, req *metaapi.CreateTopicRequest) (*metaapi.TopicResult, error) {
+func (c *Controller) create(
+	ctx context.Context, name string, cfg topic.Config, away []string, entry func(metastate.CreateTopic) metastate.Entry,
+) (*metaapi.TopicResult, error) {
 	t, err := c.leading()
 	if err != nil {
 		return nil, err
@@ -48,13 +58,13 @@ func (c *Controller) create(ctx context.Context, req *metaapi.CreateTopicRequest
 	if err != nil {
 		return nil, err
 	}
-	next := topic.Topic{Name: req.Name, Incarnation: incarnation, CreatedAtMS: c.wallMS(), Config: req.Config}
-	list, err := c.place(t, &next)
+	next := topic.Topic{Name: name, Incarnation: incarnation, CreatedAtMS: c.wallMS(), Config: cfg}
+	list, err := c.place(t, &next, away)
 	if problem.HasCode(err, problem.TopicExists) || problem.HasCode(err, problem.NotEnoughStorage) {
 		if err := c.sure(ctx); err != nil {
 			return nil, err
 		}
-		list, err = c.place(t, &next)
+		list, err = c.place(t, &next, away)
 	}
 	if err != nil {
 		return nil, err
@@ -63,7 +73,7 @@ func (c *Controller) create(ctx context.Context, req *metaapi.CreateTopicRequest
 	if c.term.Load() != t {
 		return nil, superseded()
 	}
-	index, res, err := c.propose(ctx, &metastate.CreateTopic{Topic: next, Assignments: list})
+	index, res, err := c.propose(ctx, entry(metastate.CreateTopic{Topic: next, Assignments: list}))
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +81,7 @@ func (c *Controller) create(ctx context.Context, req *metaapi.CreateTopicRequest
 }
 
 // place chooses the nodes, from this node's own replica and what is under way.
-func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, error) {
+func (c *Controller) place(t *term, next *topic.Topic, away []string) ([]topic.Assignment, error) {
 	if err := c.checkFree(next.Name); err != nil {
 		return nil, err
 	}
@@ -81,7 +91,7 @@ func (c *Controller) place(t *term, next *topic.Topic) ([]topic.Assignment, erro
 	if err != nil {
 		return nil, err
 	}
-	list, err := placement.Assign(next, placement.Candidates(c.memberList(), assigned))
+	list, err := placement.AssignAway(next, placement.Candidates(c.memberList(), assigned), away)
 	var few *placement.NotEnoughNodesError
 	if errors.As(err, &few) {
 		return nil, notEnough(few)
