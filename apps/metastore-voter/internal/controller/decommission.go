@@ -9,6 +9,7 @@ import (
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/topic"
@@ -214,9 +215,11 @@ func (c *Controller) localState(m *topic.Member) (*decommission.State, error) {
 		for i := range moves {
 			s.Moving[moves[i].Ref] = true
 		}
-		s.Running = len(moves)
 		return err
 	})
+	if under, merr := c.moves.List(); merr == nil {
+		s.Running = under.Running
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the moves under way: %w", err)
 	}
@@ -254,6 +257,23 @@ func (c removals) State(ctx context.Context, id string) (*decommission.State, er
 		return nil, nil
 	}
 	return s, err
+}
+
+// Evacuate implements decommission.Metastore.
+func (c removals) Evacuate(ctx context.Context, member string, list []topic.Assignment) error {
+	assigned, err := c.assigned(nil)
+	if err != nil {
+		return err
+	}
+	plan := placement.Evacuate(member, placement.Candidates(c.memberList(), assigned), list, nil)
+	if len(plan) == 0 {
+		return nil
+	}
+	begun, err := c.moves.Begin(ctx, topic.MoveDecommission, plan)
+	if begun > 0 {
+		c.log.Info("decommission: partitions move away", "member", member, "moves_begun", begun, "moves_planned", len(plan))
+	}
+	return err
 }
 
 // Transfer implements decommission.Metastore.

@@ -17,6 +17,6 @@
 // copy, or by that word while it is dead; a voter only while 3 stay and a majority of
 // those answers. What is lost by somebody's word is logged by name before it is.
 //
-// It moves no partition, and asks nobody to: planner and mover see the mark.
+// It moves no partition itself: package moves begins what placement.Evacuate plans.
 // TestJudge has a row per reason.
 package decommission

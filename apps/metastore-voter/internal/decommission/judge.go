@@ -164,6 +164,17 @@ func (s *State) orphan(a *topic.Assignment) bool {
 	return (s.dead() || own.DiskID != s.Member.DiskID) && usable < len(a.Replicas)/2+1
 }
 
+// Settled are the partitions that can move away and are not moving yet.
+func (s *State) Settled() []topic.Assignment {
+	var out []topic.Assignment
+	for i := range s.Copies {
+		if a := &s.Copies[i]; !s.Moving[a.Ref] && !s.orphan(a) {
+			out = append(out, *a)
+		}
+	}
+	return out
+}
+
 // receivers: somebody has to be there for what is left, and as many nodes as the
 // replicas of one partition.
 func (s *State) receivers() []metaapi.Reason {
@@ -201,12 +212,7 @@ func (s *State) wanted(a *topic.Assignment) []topic.Replica {
 
 // turn says that partitions wait until other moves have ended.
 func (s *State) turn() []metaapi.Reason {
-	waiting := 0
-	for i := range s.Copies {
-		if a := &s.Copies[i]; !s.Moving[a.Ref] && !s.orphan(a) {
-			waiting++
-		}
-	}
+	waiting := len(s.Settled())
 	if waiting == 0 || s.Running < metaapi.MaxRunningMoves {
 		return nil
 	}

@@ -22,6 +22,9 @@ type Metastore interface {
 	// State looks at one member, asking it where it has to be asked; nil: there is
 	// no such member.
 	State(ctx context.Context, id string) (*State, error)
+	// Evacuate begins to move partitions away from the member, as many as there is
+	// room for.
+	Evacuate(ctx context.Context, member string, partitions []topic.Assignment) error
 	// Transfer hands leadership off.
 	Transfer(ctx context.Context) error
 	// Remove takes the member's server out of the Raft configuration, if the member
@@ -115,7 +118,9 @@ func (r *Runner) step(ctx context.Context, s *State) {
 	switch v.Step {
 	case Wait:
 		r.waits(id, v)
-		return
+		if list := s.Settled(); len(list) > 0 {
+			err = r.cfg.Meta.Evacuate(ctx, id, list)
+		}
 	case Transfer:
 		r.cfg.Log.Info("decommission: this voter hands leadership off before it is removed", "member", id)
 		err = r.cfg.Meta.Transfer(ctx)

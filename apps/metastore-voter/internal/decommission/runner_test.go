@@ -56,6 +56,10 @@ func (m *meta) do(what string) error {
 	return nil
 }
 
+func (m *meta) Evacuate(_ context.Context, id string, list []topic.Assignment) error {
+	return m.do("evacuate " + id + " of " + list[0].Topic)
+}
+
 func (m *meta) Transfer(context.Context) error { return m.do("transfer") }
 
 func (m *meta) Remove(_ context.Context, s *State) error {
@@ -92,6 +96,21 @@ func TestTheLeaderComesLast(t *testing.T) {
 	m.passes(t, 1, quiet)
 	if want := []string{"remove s1", "bury s1", "remove v2", "bury v2", "transfer"}; !slices.Equal(m.did, want) {
 		t.Errorf("%q, want %q", m.did, want)
+	}
+}
+
+// What is moving already is left alone, and what nobody can move, too.
+func TestWhatIsLeftIsMovedAway(t *testing.T) {
+	s := sound("s1")
+	s.copies("pay", "s1")
+	s.copies("orders", "s1")
+	s.Moving[s.Copies[0].Ref] = true
+	m := &meta{states: map[string]*State{"s1": s}}
+	m.passes(t, 1, quiet)
+	s.change("s1", dead)
+	m.passes(t, 1, quiet)
+	if want := []string{"evacuate s1 of orders"}; !slices.Equal(m.did, want) {
+		t.Errorf("%q", m.did)
 	}
 }
 
