@@ -435,6 +435,9 @@ func (c *trio) target(id string) nodeapi.Target {
 
 // commit sends a batch to a node, for at most a second.
 func (c *trio) commit(id string, b []byte) (*nodeapi.CommitResult, error) {
+	if id == "" {
+		return nil, errNoRoute // nobody leads now
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return c.nodes[id].role.Node().Commit(ctx, &nodeapi.CommitRequest{Target: c.target(id), Batch: b})

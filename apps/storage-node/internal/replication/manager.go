@@ -253,13 +253,19 @@ func (m *Manager) record(ctx context.Context, reports []metaapi.CopyReport) {
 // assign gives each fetcher the partitions that its node leads.
 func (m *Manager) assign(ctx context.Context, byLeader map[string]map[topic.Ref]*part) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	var idle []*fetcher
 	for node, f := range m.fetchers {
 		if byLeader[node] == nil {
-			f.close()
+			idle = append(idle, f)
 			delete(m.fetchers, node)
 		}
 	}
+	defer func() { // without the lock: what a fetcher has under way may wait for the disk
+		m.mu.Unlock()
+		for _, f := range idle {
+			f.close()
+		}
+	}()
 	for node, parts := range byLeader {
 		f := m.fetchers[node]
 		if f == nil {
@@ -272,14 +278,7 @@ func (m *Manager) assign(ctx context.Context, byLeader map[string]map[topic.Ref]
 }
 
 // stop ends all fetchers.
-func (m *Manager) stop() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for node, f := range m.fetchers {
-		f.close()
-		delete(m.fetchers, node)
-	}
-}
+func (m *Manager) stop() { m.assign(context.Background(), nil) }
 
 // save makes what followers know of positions durable.
 func (m *Manager) save(ctx context.Context) {
