@@ -100,6 +100,9 @@ func TestReplicaBelowTheLogStart(t *testing.T) {
 			res, err := c.nodes["s1"].role.Node().Read(t.Context(), &nodeapi.ReadRequest{Target: c.target("s1"), Offset: -1, Limit: 1, MaxBytes: 1 << 20})
 			return err == nil && res.LogStart > 20
 		})
+		if n := len(c.nodes["s2"].segments()); n > 8 {
+			t.Fatalf("the follower kept %d segments: retention is for all copies", n)
+		}
 		c.nodes["s3"].start()
 		c.inSync("s1", "s3")
 		if c.nodes["s3"].logs.says("its log is replaced") != 1 {
