@@ -30,11 +30,11 @@ func (f *feed) remembers(id uint64) bool {
 // number does not push each other out.
 func TestTheLongestIdleClientGoesFirst(t *testing.T) {
 	f := feed{p: newProducers()}
-	for i := range uint64(maxStreams) {
-		f.send(i, 1, 0, 0, minute)
-	}
 	for i := range uint64(MaxClients) {
 		f.produce(i, 0, minute)
+	}
+	for i := range uint64(maxStreams) {
+		f.send(i, 1, 0, 0, minute)
 	}
 	if f.p.clients.n != MaxClients || !f.knows(0) || !f.remembers(0) {
 		t.Fatalf("%d clients, the first %t, the first WAL %t", f.p.clients.n, f.remembers(0), f.knows(0))
@@ -46,7 +46,7 @@ func TestTheLongestIdleClientGoesFirst(t *testing.T) {
 		t.Fatalf("known: 0 %t, 1 %t, 2 %t, 3 %t; %d in all", f.remembers(0), f.remembers(1), f.remembers(2), f.remembers(3), f.p.clients.n)
 	}
 	f.send(maxStreams, 1, 0, 0, minute)
-	if f.p.clients.n != MaxClients || !f.remembers(3) {
+	if f.p.clients.n != MaxClients || !f.remembers(3) || f.knows(0) || len(f.p.streams) > MaxClients+maxStreams {
 		t.Fatal("a WAL's stream pushed a client out")
 	}
 	for range 100_000 {
@@ -54,6 +54,21 @@ func TestTheLongestIdleClientGoesFirst(t *testing.T) {
 	}
 	if n := len(f.p.clients.uses); n > 2*MaxClients+fewUses {
 		t.Fatalf("%d uses are kept of %d clients", n, MaxClients)
+	}
+}
+
+// TestACloneGoesItsOwnWay: what is at the written end and what is at the HWM share
+// nothing that one of them changes.
+func TestACloneGoesItsOwnWay(t *testing.T) {
+	f := feed{p: newProducers()}
+	for i := range uint64(5) { // some room is left behind them
+		f.produce(i, 0, minute)
+	}
+	g := feed{p: f.p.clone(), at: f.at}
+	f.produce(100, 0, minute)
+	g.produce(200, 0, minute)
+	if last := f.p.clients.uses[len(f.p.clients.uses)-1]; last.stream != client(100) || g.remembers(100) || f.remembers(200) {
+		t.Errorf("the last use is %v", last)
 	}
 }
 

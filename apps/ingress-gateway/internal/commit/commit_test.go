@@ -35,6 +35,7 @@ type leader struct {
 	do      func(part int32, call int) error
 	after   func(part int32, call int) error // after it was stored
 	batches []int
+	odd     bool // it answers for fewer records than it was sent
 }
 
 func (l *leader) Commit(ctx context.Context, req *nodeapi.CommitRequest) (*nodeapi.CommitResult, error) {
@@ -95,6 +96,9 @@ func (l *leader) store(req *nodeapi.CommitRequest) *nodeapi.CommitResult {
 		l.logs[req.Partition] = append(l.logs[req.Partition], string(v.Payload)+" "+id)
 	}
 	l.batches = append(l.batches, h.Count)
+	if l.odd {
+		return &nodeapi.CommitResult{BaseOffset: base, Appended: h.Count - 1}
+	}
 	return &nodeapi.CommitResult{BaseOffset: base, Appended: h.Count}
 }
 
@@ -188,6 +192,7 @@ func TestOutcomes(t *testing.T) {
 		do       func(call int) error
 		after    func(call int) error
 		numbered bool
+		odd      bool
 		code     problem.Code // "": committed
 		applied  problem.Applied
 		calls    int // at most
@@ -200,6 +205,7 @@ func TestOutcomes(t *testing.T) {
 		"disk full all the time":      {do: until(1000, problem.New(problem.DiskFull, "x")), code: problem.DiskFull, applied: problem.AppliedNo, calls: 20},
 		"no answer":                   {after: until(1, lost), do: nil, code: problem.OutcomeUnknown, applied: problem.AppliedUnknown, calls: 1, stored: 1},
 		"an answer that knows not":    {do: until(2, problem.New(problem.OutcomeUnknown, "x")), code: problem.OutcomeUnknown, applied: problem.AppliedUnknown, calls: 1},
+		"an answer for less":          {odd: true, code: problem.OutcomeUnknown, applied: problem.AppliedUnknown, calls: 1, stored: 1},
 		"a fault of the leader":       {do: until(2, problem.New(problem.Internal, "x")), code: problem.OutcomeUnknown, applied: problem.AppliedUnknown, calls: 1},
 		"numbered, no answer":         {after: until(1, lost), numbered: true, calls: 2, stored: 1},
 		"numbered, none at all":       {after: until(1000, lost), numbered: true, code: problem.OutcomeUnknown, applied: problem.AppliedUnknown, calls: 20, stored: 1},
@@ -210,6 +216,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := setUp(t, 1)
+				f.node.odd = tc.odd
 				if tc.do != nil {
 					f.node.do = func(_ int32, call int) error { return tc.do(call) }
 				}
@@ -418,6 +425,29 @@ func TestPlan(t *testing.T) {
 		}
 		if strings.Join(got, ", ") != tc.want || (tc.code == "") != (err == nil) || err != nil && !problem.HasCode(err, tc.code) {
 			t.Errorf("%s: %s, %v; want %s %s", name, got, err, tc.want, tc.code)
+		}
+	}
+}
+
+// TestTake: one stream and one body's worth per call, in order, one unit at least.
+func TestTake(t *testing.T) {
+	u := func(numbered bool, size, records int) *unit {
+		return &unit{group: group{size: size}, numbered: numbered, bodies: make([][]byte, records)}
+	}
+	const half = maxGroupBytes / 2
+	for name, tc := range map[string]struct {
+		waiting []*unit
+		want    int
+	}{
+		"all":                     {[]*unit{u(false, 1, 1), u(false, 1, 5), u(false, 1, 1)}, 3},
+		"one that is numbered":    {[]*unit{u(true, 1, 1), u(true, 1, 1), u(false, 1, 1)}, 1},
+		"up to one that is":       {[]*unit{u(false, 1, 1), u(false, 1, 1), u(true, 1, 1), u(false, 1, 1)}, 2},
+		"as much as fits":         {[]*unit{u(false, half, 1), u(false, half, 1), u(false, 1, 1)}, 2},
+		"as many as a call takes": {[]*unit{u(false, 1, maxRecords-1), u(false, 1, 1), u(false, 1, 1)}, 2},
+		"the largest":             {[]*unit{u(false, maxGroupBytes, 1), u(false, 1, 1)}, 1},
+	} {
+		if next, rest := take(tc.waiting); len(next) != tc.want || len(next)+len(rest) != len(tc.waiting) {
+			t.Errorf("%s: %d and %d, want %d first", name, len(next), len(rest), tc.want)
 		}
 	}
 }
