@@ -52,6 +52,8 @@ type Member struct {
 	Replicas          *int    `json:"replicas"`
 	WALBacklogRecords *uint64 `json:"wal_backlog_records"`
 	DiskUsedPercent   *int    `json:"disk_used_percent"`
+	// Decommission is set by Client.Member for one that drains, and nil in lists.
+	Decommission *Decommission `json:"decommission"`
 }
 
 // Tombstone is a member that was removed for good.

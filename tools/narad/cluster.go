@@ -31,6 +31,7 @@ func clusterCommand() *cli.Command {
 			},
 			movesCommand(),
 			{Name: "forget", Usage: "remove a Raft server that never became a member", ArgsUsage: "ID", Action: clusterForget},
+			decommissionCommand(),
 			{Name: "backup", Usage: "write the cluster's metadata to FILE, for metastore-voter --restore; messages are not in it", ArgsUsage: "FILE", Action: clusterBackup},
 			{Name: "constants", Usage: "the numbers by which a cluster forms and judges its members", Action: clusterConstants},
 		},

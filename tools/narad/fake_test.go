@@ -27,6 +27,7 @@ type broker struct {
 	backup []byte
 	// refuseAcks is how many single acks answer 503 first.
 	refuseAcks int
+	looks      int // at a member that drains
 }
 
 type topicState struct {
@@ -91,6 +92,35 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case "/v1/cluster/members/storage-1/forget":
 		refuse(w, 409, "has_member_record", "")
+		return
+	case "/v1/info":
+		fmt.Fprint(w, `{"node_id":"gateway-1"}`)
+		return
+	case "/v1/cluster/members/storage-1":
+		if b.looks++; b.looks > 2 {
+			refuse(w, 404, "member_not_found", "")
+			return
+		}
+		fmt.Fprint(w, `{"id":"storage-1","draining":true,"decommission":{"started_at":"2026-11-29T20:04:05.123Z","partitions_left":3,"wal_backlog_records":0,"blocked":[{"code":"no_receivers","message":"nobody"}]}}`)
+		return
+	case "/v1/cluster/members/storage-1/decommission", "/v1/cluster/members/gateway-1/decommission":
+		switch {
+		case r.Method == http.MethodDelete:
+			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Query().Get("dry_run") == "true":
+			fmt.Fprint(w, `{"id":"storage-1","would_decommission":false,"reasons":[{"code":"below_replication_factor","message":"too few","topics":["pay"],"topic_count":1}],"partitions_led":4,"replicas":12,"wal_backlog_records":0}`)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprint(w, `{"id":"storage-1","draining":true}`)
+		}
+		return
+	case "/v1/cluster/members/voter-1/decommission":
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(409)
+		fmt.Fprint(w, `{"status":409,"code":"decommission_unsafe","detail":"no","reasons":[{"code":"below_min_voters","message":"2 voters would stay"}]}`)
+		return
+	case "/v1/topics/orders/partitions/2/reset":
+		w.WriteHeader(http.StatusAccepted)
 		return
 	case "/v1/cluster/quorum", "/quorum":
 		fmt.Fprint(w, `{"leader_id":"voter-1","leader_epoch":7,"high_watermark":12,"majority":1,"committed_by":["voter-1"],"answered_by":"voter-1",

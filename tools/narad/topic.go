@@ -35,6 +35,7 @@ func topicCommand() *cli.Command {
 				Name: "edit", Usage: "change settings, all or none", ArgsUsage: "NAME", Action: topicEdit,
 				Flags: append(settingFlags(), &cli.StringFlag{Name: "if-match", Usage: "only this `etag` (incarnation-version) of the topic"}),
 			},
+			resetCommand(),
 			{
 				Name: "rm", Usage: "delete a topic and all its messages", ArgsUsage: "NAME", Action: topicRemove,
 				Flags: []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "do not ask"}},
