@@ -245,8 +245,9 @@ func parkBelow(watermark int) int {
 // openClients opens what clients talk to.
 func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	var err error
+	names := newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged)
 	g.api, err = api.New(g.cfg.API, api.Deps{
-		Topics: newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged), Producer: g.producer, Committer: whileStaying{g.commit, g.leaving.Leaving}, Consumer: g.router,
+		Topics: names, Children: &children{topics: names, leader: g.member.Leader(), node: newPeers(g.member.View(), g.member.Client()).fanout}, Producer: g.producer, Committer: whileStaying{g.commit, g.leaving.Leaving}, Consumer: g.router,
 		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
 		Logger: g.log, Registry: registry,
 	})

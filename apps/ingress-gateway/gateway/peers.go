@@ -40,3 +40,12 @@ func (p *peers) node(id string) nodeapi.Node {
 	p.clients.Store(id, c)
 	return c.node
 }
+
+// fanout is node, for what a storage node tells of children.
+func (p *peers) fanout(id string) nodeapi.Fanout {
+	f, ok := p.node(id).(nodeapi.Fanout)
+	if !ok {
+		return nil
+	}
+	return f
+}

@@ -62,7 +62,7 @@ func Configure(common proc.Common, c *cli.Context) (Config, error) {
 		Member: member.FromCommon(common, topic.RoleGateway), Bus: common.Bus, HTTPAddr: c.String("http-addr"),
 		HTTPTLS: tlsconf.Files{Cert: c.String("http-tls-cert"), Key: c.String("http-tls-key")},
 		API: api.Config{
-			NodeID: common.NodeID, Release: proc.Release, Features: []string{"replication", "committed"},
+			NodeID: common.NodeID, Release: proc.Release, Features: []string{"replication", "committed", "fan_out"},
 			MaxMessageBytes: c.Int("max-message-bytes"), MaxBodyMemory: int64(c.Int("max-body-memory")),
 		},
 		Edge:      edge.Config{MaxConnections: c.Int("max-connections"), IdleTimeout: c.Duration("idle-timeout")},

@@ -33,6 +33,7 @@ type Config struct {
 // Deps is what the API stands on. Logger and Registry may be nil.
 type Deps struct {
 	Topics   Topics
+	Children Children
 	Producer Producer
 	// Committer is for ack=committed.
 	Committer Committer

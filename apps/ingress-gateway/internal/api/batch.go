@@ -38,6 +38,9 @@ func (c *call) produceBatch() error {
 	if err != nil {
 		return err
 	}
+	if err := takesProduce(t); err != nil {
+		return err
+	}
 	body, err := c.readDecoded(encoding, MaxBatchBytes, problem.BodyTooLarge)
 	if err != nil {
 		return err

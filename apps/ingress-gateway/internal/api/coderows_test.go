@@ -58,8 +58,6 @@ func createRows() []codeRow {
 		{name: "factor of 2", line: "POST /v1/topics", body: `{"name":"n","replication_factor":2}`, status: 400, code: "invalid_request", parameter: "replication_factor"},
 		{name: "dead letters", line: "POST /v1/topics", body: `{"name":"n","dead_letter_topic":"d"}`, status: 501, code: "not_implemented"},
 		{name: "max deliveries", line: "POST /v1/topics", body: `{"name":"n","max_deliveries":3}`, status: 501, code: "not_implemented"},
-		{name: "parent", line: "POST /v1/topics", body: `{"name":"n","parent":"p"}`, status: 501, code: "not_implemented"},
-		{name: "delay", line: "POST /v1/topics", body: `{"name":"n","delay_ms":5}`, status: 501, code: "not_implemented"},
 		{name: "schema", line: "POST /v1/topics", body: `{"name":"n","schema":{"type":"object"}}`, status: 501, code: "not_implemented"},
 		{name: "field unknown", line: "POST /v1/topics", body: `{"name":"n","colour":1}`, status: 400, code: "invalid_request", parameter: "colour"},
 		{name: "field in capitals", line: "POST /v1/topics", body: `{"Name":"n"}`, status: 400, code: "invalid_request", parameter: "Name"},
@@ -215,7 +213,6 @@ func replayRows() []codeRow {
 func laterRows() []codeRow {
 	return []codeRow{
 		{name: "unknown member", line: "GET /v1/cluster/members/nobody", status: 404, code: "member_not_found"},
-		{name: "children", line: "POST /v1/topics/orders/children", body: `{}`, status: 501, code: "not_implemented"},
 		{name: "position", line: "POST /v1/topics/orders/position", body: `{}`, status: 501, code: "not_implemented"},
 		{name: "decommission", line: "POST /v1/cluster/members/storage-1/decommission", status: 501, code: "not_implemented"},
 		{name: "forget a member", line: "POST /v1/cluster/members/storage-1/forget", status: 409, code: "has_member_record"},

@@ -214,6 +214,7 @@ func TestEveryDocumentedSuccessIsAnswered(t *testing.T) {
 	TestMembers(t)
 	TestStatusAndForget(t)
 	TestMoves(t)
+	TestChildren(t)
 	tt.do("GET /v1/cluster/quorum", "")
 	tt.do("GET /v1/info", "")
 	if a := tt.do("GET /v1/openapi.yaml", ""); !strings.HasPrefix(a.body, "openapi: 3.1.0") {

@@ -42,6 +42,9 @@ func (c *call) produce() error {
 	if err != nil {
 		return err
 	}
+	if err := takesProduce(t); err != nil {
+		return err
+	}
 	pin, err := c.pinned(t)
 	if err != nil {
 		return err

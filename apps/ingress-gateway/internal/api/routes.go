@@ -24,7 +24,6 @@ type Route struct {
 
 // The features of later issues that answer 501.
 const (
-	featureFanout      = "fan_out"
 	featureSchema      = "schema"
 	featureDeadLetters = "dead_letters"
 	featurePosition    = "position"
@@ -52,6 +51,9 @@ func topicRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/topics/{topic}", handle: (*call).getTopic},
 		{Method: "PATCH", Pattern: "/v1/topics/{topic}", Mutating: true, Body: true, handle: (*call).patchTopic},
 		{Method: "DELETE", Pattern: "/v1/topics/{topic}", Mutating: true, handle: (*call).deleteTopic},
+		{Method: "POST", Pattern: "/v1/topics/{topic}/children", Mutating: true, Body: true, handle: (*call).attachChild},
+		{Method: "GET", Pattern: "/v1/topics/{topic}/children", handle: (*call).listChildren},
+		{Method: "DELETE", Pattern: "/v1/topics/{topic}/children/{child}", Mutating: true, handle: (*call).detachChild},
 	}
 }
 
@@ -88,9 +90,6 @@ func clusterRoutes() []Route {
 // laterRoutes are known and answer 501 until their issue comes.
 func laterRoutes() []Route {
 	return []Route{
-		{Method: "POST", Pattern: "/v1/topics/{topic}/children", Mutating: true, Body: true, Feature: featureFanout},
-		{Method: "GET", Pattern: "/v1/topics/{topic}/children", Feature: featureFanout},
-		{Method: "DELETE", Pattern: "/v1/topics/{topic}/children/{child}", Mutating: true, Feature: featureFanout},
 		{Method: "POST", Pattern: "/v1/topics/{topic}/position", Mutating: true, Body: true, Feature: featurePosition},
 		{Method: "POST", Pattern: "/v1/topics/{topic}/partitions/{partition}/reset", Mutating: true, Feature: featureReset},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},

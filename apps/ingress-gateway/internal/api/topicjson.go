@@ -18,7 +18,8 @@ func appendTopic(dst []byte, t *topic.Topic) []byte {
 	dst = strconv.AppendUint(dst, t.Version, 10)
 	dst = append(dst, `,"created_at":`...)
 	dst = appendTime(dst, t.CreatedAtMS)
-	dst = append(dst, `,"role":"standalone"`...)
+	dst = append(dst, `,"role":"`...)
+	dst = append(append(dst, t.Role()...), '"')
 	dst = appendNumber(dst, "partitions", int64(t.Partitions))
 	dst = appendNumber(dst, "replication_factor", int64(t.ReplicationFactor))
 	dst = appendNumber(dst, "retention_ms", t.RetentionMS)
@@ -31,7 +32,26 @@ func appendTopic(dst []byte, t *topic.Topic) []byte {
 	dst = appendNumber(dst, "max_deliveries", int64(t.MaxDeliveries))
 	dst = append(dst, `,"dead_letter_topic":`...)
 	dst = appendOptional(dst, t.DeadLetterTopic)
-	return append(dst, `,"parent":null,"delay_ms":null,"children":[],"schema_version":null`...)
+	dst = appendFamily(dst, t)
+	return append(dst, `,"schema_version":null`...)
+}
+
+// appendFamily appends what the topic is to others.
+func appendFamily(dst []byte, t *topic.Topic) []byte {
+	if t.Parent == nil {
+		dst = append(dst, `,"parent":null,"delay_ms":null,"children":[`...)
+	} else {
+		dst = append(dst, `,"parent":`...)
+		dst = appendNumber(appendString(dst, t.Parent.Name), "delay_ms", t.Parent.DelayMS)
+		dst = append(dst, `,"children":[`...)
+	}
+	for i := range t.Children {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, t.Children[i].Name)
+	}
+	return append(dst, ']')
 }
 
 // appendNumber appends ,"name":v.

@@ -10,52 +10,98 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
+// creation is the document of a topic to create.
+type creation struct {
+	name, parent string
+	named, sized bool
+	cfg          topic.Config
+	delayMS      int64
+	later        string // a feature that it asks for and that is not built
+}
+
+// field reads one field of the document.
+func (n *creation) field(r *jsonReader, i int, name string) error {
+	switch i {
+	case topicName, topicParent:
+		b, err := r.str(name, nil)
+		if i == topicName {
+			n.name, n.named = string(b), true
+		} else {
+			n.parent = string(b)
+		}
+		return err
+	case topicDelay:
+		var err error
+		n.delayMS, err = r.integer(name)
+		return err
+	}
+	n.sized = n.sized || i == topicPartitions
+	feature, err := readSetting(r, i, name, &n.cfg)
+	if n.later == "" {
+		n.later = feature
+	}
+	return err
+}
+
+// check refuses what cannot be, whatever the metastore says.
+func (n *creation) check() error {
+	switch {
+	case !n.named:
+		return badParameter("name", "a topic needs a name")
+	case topic.ValidateName(n.name) != nil:
+		return problem.New(problem.InvalidTopicName, "%s", topic.ValidateName(n.name).Error())
+	case n.parent != "" && topic.ValidateName(n.parent) != nil:
+		return problem.New(problem.InvalidTopicName, "parent: %s", topic.ValidateName(n.parent).Error())
+	case n.parent == "" && n.delayMS != 0:
+		return badParameter("delay_ms", "delay_ms is of a child: name its parent")
+	}
+	if err := checkDelay(n.delayMS); err != nil {
+		return err
+	}
+	return checkConfig(n.cfg, n.later)
+}
+
 // createTopic: POST /v1/topics.
 func (c *call) createTopic() error {
 	r, err := c.jsonDocument(MaxJSONBytes)
 	if err != nil {
 		return err
 	}
-	names, cfg, name, later := topicFields(), topic.DefaultConfig(), "", ""
-	named := false
-	err = r.object("body", names, 0, func(i int) error {
-		if i == topicName {
-			b, err := r.str("name", nil)
-			name, named = string(b), true
-			return err
-		}
-		feature, err := readSetting(r, i, names[i], &cfg)
-		if later == "" {
-			later = feature
-		}
-		return err
-	})
-	if err != nil {
+	names, n := topicFields(), creation{cfg: topic.DefaultConfig()}
+	if err := r.object("body", names, 0, func(i int) error { return n.field(r, i, names[i]) }); err != nil {
 		return err
 	}
 	if err := r.end(); err != nil {
 		return err
 	}
-	if !named {
-		return badParameter("name", "a topic needs a name")
-	}
-	if err := topic.ValidateName(name); err != nil {
-		return problem.New(problem.InvalidTopicName, "%s", err.Error())
-	}
-	if err := checkConfig(cfg, later); err != nil {
+	if err := n.check(); err != nil {
 		return err
 	}
 	ctx, cancel := c.within(metadataBudget)
 	defer cancel()
-	t, err := c.api.deps.Topics.Create(ctx, name, cfg)
+	t, err := c.create(ctx, &n)
 	if err != nil {
-		return c.existing(ctx, name, err)
+		return c.existing(ctx, n.name, err)
 	}
 	c.json(201)
 	c.resp.Location = "/v1/topics/" + t.Name
 	c.resp.ETag = etag(t)
 	c.out = append(appendTopic(c.out, t), '}')
 	return nil
+}
+
+func (c *call) create(ctx context.Context, n *creation) (*topic.Topic, error) {
+	if n.parent == "" {
+		return c.api.deps.Topics.Create(ctx, n.name, n.cfg)
+	}
+	parent, err := c.api.deps.Topics.Resolve(ctx, n.parent)
+	if err != nil {
+		return nil, err
+	}
+	if n.sized && n.cfg.Partitions != parent.Partitions {
+		return nil, badParameter("partitions", "a child is created with as many partitions as its parent, which has %d", parent.Partitions)
+	}
+	return c.api.deps.Children.CreateChild(ctx, n.name, n.cfg, parent, n.delayMS)
 }
 
 // existing makes topic_exists carry the existing topic as this API shows it.

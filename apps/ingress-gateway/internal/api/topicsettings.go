@@ -50,8 +50,6 @@ func readSetting(r *jsonReader, field int, name string, cfg *topic.Config) (late
 		return laterValue(r, featureDeadLetters)
 	case topicSchema:
 		return laterValue(r, featureSchema)
-	case topicParent:
-		return laterValue(r, featureFanout)
 	}
 	if n, err = r.integer(name); err != nil {
 		return "", err
@@ -73,10 +71,6 @@ func readSetting(r *jsonReader, field int, name string, cfg *topic.Config) (late
 		cfg.MaxAckedAhead = int(n)
 	case topicMaxDeliveries:
 		cfg.MaxDeliveries = int(n)
-	case topicDelay:
-		if n != 0 {
-			return featureFanout, nil
-		}
 	}
 	return "", nil
 }

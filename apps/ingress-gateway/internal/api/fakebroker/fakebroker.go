@@ -62,7 +62,7 @@ func New() *Broker {
 
 // Deps gives the broker in all its roles.
 func (b *Broker) Deps() api.Deps {
-	return api.Deps{Topics: b, Producer: b, Committer: b, Consumer: b, Cluster: b, ClusterID: func() string { return "5d1c9a70e2f84b36a1c0d4e8f7b6a592" }}
+	return api.Deps{Topics: b, Children: b, Producer: b, Committer: b, Consumer: b, Cluster: b, ClusterID: func() string { return "5d1c9a70e2f84b36a1c0d4e8f7b6a592" }}
 }
 
 // Fail lets every later call of a method fail; nil ends that.
