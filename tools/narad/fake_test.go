@@ -93,6 +93,17 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/cluster/members/storage-1/forget":
 		refuse(w, 409, "has_member_record", "")
 		return
+	case "/v1/topics/events/children", "/v1/topics/events/children/later":
+		child := `{"child":"later","delay_ms":5000,"lag_messages":12,"due_lag_ms":90,"dropped_messages":0,"partial":true,"cursors":[{"partition":0},{"partition":1}]}`
+		switch r.Method {
+		case http.MethodGet:
+			child = `{"parent":"events","children":[` + child + `]}`
+		case http.MethodDelete:
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		fmt.Fprint(w, child)
+		return
 	case "/v1/info":
 		fmt.Fprint(w, `{"node_id":"gateway-1"}`)
 		return

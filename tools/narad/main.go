@@ -67,7 +67,7 @@ func newApp(s streams) *cli.App {
 			&cli.BoolFlag{Name: "json", Usage: "print the API's JSON, one object per line"},
 		},
 		Commands: []*cli.Command{
-			topicCommand(), pubCommand(), subCommand(), replayCommand(), clusterCommand(),
+			topicCommand(), childrenCommand(), pubCommand(), subCommand(), replayCommand(), clusterCommand(),
 			ctxCommand(), devCommand(), certsCommand(), versionCommand(), completionCommand(),
 		},
 		EnableBashCompletion: true,

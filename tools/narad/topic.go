@@ -23,6 +23,8 @@ func topicCommand() *cli.Command {
 			{
 				Name: "add", Usage: "create a topic", ArgsUsage: "NAME", Action: topicAdd,
 				Flags: append(settingFlags(),
+					&cli.StringFlag{Name: "parent", Usage: "copy every message of this `topic` to the new one, which gets as many partitions"},
+					&cli.StringFlag{Name: "delay", Usage: "with --parent: no earlier than this after its commit, e.g. 5s; 0: at once"},
 					&cli.IntFlag{Name: "replication-factor", Usage: "copies of each partition: 1, 3 or 5 (default 1)"},
 					&cli.BoolFlag{Name: "if-absent", Usage: "no failure when the topic exists; it is not changed"}),
 			},
@@ -119,6 +121,9 @@ func topicAdd(c *cli.Context) error {
 	fields["name"] = name
 	if c.IsSet("replication-factor") {
 		fields["replication_factor"] = c.Int("replication-factor")
+	}
+	if err := family(c, fields); err != nil {
+		return err
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {
