@@ -19,6 +19,9 @@ type ReplayOptions struct {
 	Incarnation string    // refuses any other life of the topic; empty: pinned from the first page on
 	PageSize    int       // records per request, 1..1000; 0: 1000
 	MaxBytes    int64     // payload bytes per request; 0: the server's 8 MiB
+	// Confirmed makes the leader sure, by a majority of the replicas, that it still
+	// leads: then nothing that was committed before the call is missing.
+	Confirmed bool
 }
 
 // ReplayPage is one answer: records without leases, and where the log stands.
@@ -100,6 +103,9 @@ func (o ReplayOptions) query() url.Values {
 	}
 	if o.Incarnation != "" {
 		q.Set("incarnation", o.Incarnation)
+	}
+	if o.Confirmed {
+		q.Set("confirmed", "true")
 	}
 	return q
 }
