@@ -17,6 +17,7 @@ type clusterLeader interface {
 	Quorum(ctx context.Context) (*metaapi.QuorumResult, error)
 	Forget(ctx context.Context, req *metaapi.ForgetRequest) (*metaapi.ChangeResult, error)
 	metaapi.Moves
+	metaapi.Decommissions
 }
 
 const (
@@ -36,6 +37,7 @@ type cluster struct {
 	moves   func() ([]topic.Move, error)                    // of the replica
 	servers func(ctx context.Context) *metaapi.QuorumResult // asks every Raft server from here
 	own     func() diagnosis.Own                            // this gateway
+	graves  func() ([]metastate.Tombstone, error)           // of the replica; nil: none are shown
 	applied func(ctx context.Context, index uint64) error   // here
 	backup  func(ctx context.Context) (*api.BackupStream, error)
 }
@@ -46,7 +48,7 @@ var _ api.Cluster = (*cluster)(nil)
 func (c *cluster) Members(ctx context.Context) (*api.MembersView, error) {
 	out := &api.MembersView{
 		ClusterID: c.view.ClusterID(), AsOf: time.Now(), Stale: true, Members: c.members(),
-		LedBy: map[string]int{}, ReplicasOn: map[string]int{},
+		LedBy: map[string]int{}, ReplicasOn: map[string]int{}, Tombstones: c.tombstones(c.graves),
 	}
 	for i := range out.Members {
 		id := out.Members[i].ID
@@ -102,9 +104,7 @@ func (c *cluster) Forget(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, ownReplica)
-	defer cancel()
-	_ = c.applied(wait, res.Index) // it is done, whatever this replica shows
+	c.show(ctx, res.Index)
 	return nil
 }
 

@@ -33,6 +33,22 @@ func (f *fakeClusterLeader) Quorum(context.Context) (*metaapi.QuorumResult, erro
 	return &metaapi.QuorumResult{LeaderID: &leader, AnsweredBy: "v1", Majority: 1, Servers: []metaapi.QuorumServer{{ID: "v1", Suffrage: "voter", Reachable: true}}}, nil
 }
 
+func (f *fakeClusterLeader) Decommission(context.Context, *metaapi.DecommissionRequest) (*metaapi.DecommissionResult, error) {
+	return &metaapi.DecommissionResult{Index: 43, Would: true}, f.err
+}
+
+func (f *fakeClusterLeader) CancelDecommission(context.Context, *metaapi.CancelDecommissionRequest) (*metaapi.ChangeResult, error) {
+	return &metaapi.ChangeResult{Index: 44}, f.err
+}
+
+func (f *fakeClusterLeader) MemberDetail(context.Context, *metaapi.MemberDetailRequest) (*metaapi.MemberDetailResult, error) {
+	return &metaapi.MemberDetailResult{Draining: true, StartedMS: 5}, f.err
+}
+
+func (f *fakeClusterLeader) ResetPartition(_ context.Context, req *metaapi.ResetPartitionRequest) (*metaapi.ResetPartitionResult, error) {
+	return &metaapi.ResetPartitionResult{Index: uint64(req.Partition) + 100}, f.err
+}
+
 func (f *fakeClusterLeader) Forget(_ context.Context, req *metaapi.ForgetRequest) (*metaapi.ChangeResult, error) {
 	if f.err != nil {
 		return nil, f.err

@@ -274,6 +274,13 @@ func (g *Gateway) cluster() *cluster {
 			})
 			return list, err
 		},
+		graves: func() (list []metastate.Tombstone, err error) {
+			err = m.Raft().Read(func(r metastate.Reader) (err error) {
+				list, err = metastate.AllTombstones(r)
+				return err
+			})
+			return list, err
+		},
 		moves: func() (list []topic.Move, err error) {
 			err = m.Raft().Read(func(r metastate.Reader) (err error) {
 				list, err = metastate.AllMoves(r)

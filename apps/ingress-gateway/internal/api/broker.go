@@ -127,6 +127,7 @@ type PartitionRow struct {
 // Cluster answers the cluster reads.
 type Cluster interface {
 	Moves
+	Decommissions
 	// Members is from the local replica, with the leader's heartbeat ages where it could be asked.
 	Members(ctx context.Context) (*MembersView, error)
 	// Quorum asks the leader; with none, every Raft server. At most 5 s.
@@ -158,4 +159,5 @@ type MembersView struct {
 	AgesMS     map[string]int64 // by member id
 	LedBy      map[string]int   // partitions led, by storage node
 	ReplicasOn map[string]int   // replicas, by storage node
+	Tombstones []Tombstone      // by id
 }

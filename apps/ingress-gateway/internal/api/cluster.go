@@ -39,7 +39,17 @@ func (c *call) listMembers() error {
 		}
 		c.out = append(appendMember(c.out, view, &members[i]), '}')
 	}
-	c.out = append(c.out, `],"tombstones":[]}`...)
+	c.out = append(c.out, `],"tombstones":[`...)
+	for i := range view.Tombstones {
+		if i > 0 {
+			c.out = append(c.out, ',')
+		}
+		c.out = append(c.out, `{"id":`...)
+		c.out = appendString(c.out, view.Tombstones[i].ID)
+		c.out = append(c.out, `,"removed_at":`...)
+		c.out = append(appendTime(c.out, view.Tombstones[i].RemovedMS), '}')
+	}
+	c.out = append(c.out, `]}`...)
 	return nil
 }
 
@@ -61,8 +71,13 @@ func (c *call) getMember() error {
 	}
 	for i := range view.Members {
 		if m := &view.Members[i]; m.ID == id {
+			leaves, err := c.appendDecommission(nil, m)
+			if err != nil {
+				return err
+			}
 			c.json(200)
-			c.out = append(appendMember(c.out, view, m), `,"decommission":null}`...)
+			c.out = append(appendMember(c.out, view, m), `,"decommission":`...)
+			c.out = append(append(c.out, leaves...), '}')
 			return nil
 		}
 	}

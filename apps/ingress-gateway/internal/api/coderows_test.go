@@ -214,7 +214,6 @@ func laterRows() []codeRow {
 	return []codeRow{
 		{name: "unknown member", line: "GET /v1/cluster/members/nobody", status: 404, code: "member_not_found"},
 		{name: "position", line: "POST /v1/topics/orders/position", body: `{}`, status: 501, code: "not_implemented"},
-		{name: "decommission", line: "POST /v1/cluster/members/storage-1/decommission", status: 501, code: "not_implemented"},
 		{name: "forget a member", line: "POST /v1/cluster/members/storage-1/forget", status: 409, code: "has_member_record"},
 		{name: "forget nobody", line: "POST /v1/cluster/members/nobody/forget", status: 404, code: "member_not_found"},
 		{name: "forget a bad name", line: "POST /v1/cluster/members/%2/forget", status: 404, code: "member_not_found"},

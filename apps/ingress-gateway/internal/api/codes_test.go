@@ -30,7 +30,7 @@ type codeRow struct {
 func TestEveryCode(t *testing.T) {
 	groups := [][]codeRow{
 		edgeRows(), nameRows(), createRows(), listRows(), patchRows(), produceRows(), committedRows(),
-		batchRows(), consumeRows(), settleRows(), replayRows(), laterRows(), moveRows(), childRows(),
+		batchRows(), consumeRows(), settleRows(), replayRows(), laterRows(), moveRows(), childRows(), decommissionRows(),
 	}
 	for _, r := range slices.Concat(groups...) {
 		t.Run(r.name, func(t *testing.T) {

@@ -27,8 +27,6 @@ const (
 	featureSchema      = "schema"
 	featureDeadLetters = "dead_letters"
 	featurePosition    = "position"
-	featureDecom       = "decommission"
-	featureReset       = "partition_reset"
 	featureUsers       = "users"
 )
 
@@ -77,6 +75,9 @@ func clusterRoutes() []Route {
 		{Method: "GET", Pattern: "/v1/cluster/members/{id}", handle: (*call).getMember},
 		{Method: "GET", Pattern: "/v1/cluster/quorum", handle: (*call).quorum},
 		{Method: "POST", Pattern: "/v1/cluster/members/{id}/forget", Mutating: true, handle: (*call).forgetMember},
+		{Method: "POST", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Query: []string{"dry_run", "accept_data_loss"}, handle: (*call).decommission},
+		{Method: "DELETE", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, handle: (*call).cancelDecommission},
+		{Method: "POST", Pattern: "/v1/topics/{topic}/partitions/{partition}/reset", Mutating: true, Query: []string{"accept_data_loss"}, handle: (*call).resetPartition},
 		{Method: "GET", Pattern: "/v1/cluster/moves", handle: (*call).listMoves},
 		{Method: "POST", Pattern: "/v1/cluster/moves", Mutating: true, Body: true, handle: (*call).startMove},
 		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, handle: (*call).abortMove},
@@ -91,9 +92,6 @@ func clusterRoutes() []Route {
 func laterRoutes() []Route {
 	return []Route{
 		{Method: "POST", Pattern: "/v1/topics/{topic}/position", Mutating: true, Body: true, Feature: featurePosition},
-		{Method: "POST", Pattern: "/v1/topics/{topic}/partitions/{partition}/reset", Mutating: true, Feature: featureReset},
-		{Method: "POST", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
-		{Method: "DELETE", Pattern: "/v1/cluster/members/{id}/decommission", Mutating: true, Feature: featureDecom},
 		{Method: "GET", Pattern: "/v1/users", Feature: featureUsers},
 		{Method: "POST", Pattern: "/v1/users", Mutating: true, Body: true, Feature: featureUsers},
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -98,6 +99,10 @@ func (l *look) missing(a *topic.Assignment) (ids []string, usable int) {
 func (l *look) orphaned(a *topic.Assignment) (detail, do string) {
 	back := "bring it back on its own disk; new messages without a pinned partition go elsewhere meanwhile"
 	leader := l.members[a.Leader]
+	if metastate.Lost(a, l.members) {
+		return "lost: no majority of its copies is on a disk of record", "bring a node back with the disk that has a copy; if there is none any more: " +
+			fmt.Sprintf("narad topic reset %s %d --accept-data-loss", a.Topic, a.Partition)
+	}
 	if len(a.Replicas) > 1 {
 		missing, usable := l.missing(a)
 		majority := len(a.Replicas)/2 + 1

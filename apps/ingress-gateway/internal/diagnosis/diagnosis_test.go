@@ -96,7 +96,7 @@ func TestLook(t *testing.T) {
 		"one of five copies is on another disk": {func(s *Scene) {
 			s.copies("s1", "s2", "s3", "s4", "s5")
 			s.Members[4].DiskID = 77
-			s.Assignments[1].Leader, s.Assignments[3].Leader = "s1", "s1"
+			s.Assignments[1], s.Assignments[3] = assigned("orders", 1, 3), assigned("orders", 3, 3) // a lone copy on that disk would be lost
 		}, Degraded, []string{"partition_under_replicated ticket orders/0"}, time.Time{}, "by itself"},
 		"a majority of three is gone": {func(s *Scene) {
 			s.copies("s1", "s2", "s3")
@@ -112,7 +112,7 @@ func TestLook(t *testing.T) {
 		}, time.Time{}, "no member any more"},
 		"another disk": {func(s *Scene) { s.Members[3].DiskID = 77 }, Degraded, []string{
 			"partition_no_leader page orders/0", "partition_no_leader page orders/2",
-		}, heard(3), "another disk"},
+		}, heard(3), "narad topic reset orders 0 --accept-data-loss"},
 		"not caught up": {func(s *Scene) { s.Known, s.Assignments = false, nil }, Degraded, []string{"partitions_unknown ticket g1"}, time.Time{}, ""},
 		"a voter is silent": {func(s *Scene) { s.silent(2) }, Degraded, []string{
 			"quorum_at_risk page metastore", "voter_unreachable ticket v3",

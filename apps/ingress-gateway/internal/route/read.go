@@ -23,6 +23,7 @@ const (
 	statusOK          = "ok"
 	statusNoLeader    = "no_leader"
 	statusUnavailable = "unavailable"
+	statusLost        = "lost"
 )
 
 // Read implements api.Consumer.
@@ -71,11 +72,16 @@ func (r *Router) Details(ctx context.Context, t *topic.Topic) ([]api.PartitionRo
 	if err != nil {
 		return rows, nil // newer than this replica: nothing is known of its partitions yet
 	}
+	members := r.deps.View.Members().ByID
 	byLeader := map[string][]int32{}
 	for i := range min(len(rows), len(parts.List)) {
 		a := &parts.List[i]
 		rows[i].Leader, rows[i].Epoch, rows[i].ConfigVersion = a.Leader, a.LeaderEpoch, a.ConfigVersion
-		if a.Leader == "" {
+		switch {
+		case metastate.Lost(a, members):
+			rows[i].Status = statusLost
+			continue
+		case a.Leader == "":
 			rows[i].Status = statusNoLeader
 			continue
 		}

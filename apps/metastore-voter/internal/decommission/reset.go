@@ -3,6 +3,7 @@ package decommission
 import (
 	"slices"
 
+	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -31,7 +32,7 @@ func LossOf(a *topic.Assignment, members map[string]*topic.Member) Loss {
 			l.Left = append(l.Left, r)
 		}
 	}
-	l.Lost = len(l.Left)+len(l.Silent) < len(a.Replicas)/2+1
+	l.Lost = metastate.Lost(a, members)
 	return l
 }
 

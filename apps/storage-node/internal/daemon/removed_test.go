@@ -11,9 +11,11 @@ import (
 // latched is a replica that has caught up.
 type latched struct{ metastate.View }
 
-func (latched) Assignments(string) (*metastate.Partitions, error) { return &metastate.Partitions{}, nil }
-func (latched) AssignmentsOf(string) ([]topic.Assignment, error)  { return nil, nil }
-func (latched) Latched() bool                                     { return true }
+func (latched) Assignments(string) (*metastate.Partitions, error) {
+	return &metastate.Partitions{}, nil
+}
+func (latched) AssignmentsOf(string) ([]topic.Assignment, error) { return nil, nil }
+func (latched) Latched() bool                                    { return true }
 
 func TestARemovedNodeKnowsNoPartition(t *testing.T) {
 	removed := false
