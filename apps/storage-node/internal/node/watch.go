@@ -38,7 +38,8 @@ func (n *Node) watch(ctx context.Context) {
 }
 
 // reconcile compares every open partition with the replica: ended ones are
-// dropped, those under another epoch are led anew.
+// dropped, lone ones under another epoch are led anew, and one that was left over of a
+// pair counts by itself from now on: package replication looks after pairs only.
 func (n *Node) reconcile(ctx context.Context) {
 	n.slots.Range(func(k, v any) bool {
 		ref, _ := k.(topic.Ref)
@@ -51,7 +52,7 @@ func (n *Node) reconcile(ctx context.Context) {
 		case gone, replaced, unknown:
 			n.drop(ref, s)
 		case leads:
-			if p := s.open.Load(); p != nil && p.Epoch() < j.a.LeaderEpoch && !j.a.Replicated() {
+			if p := s.open.Load(); p != nil && !j.a.Replicated() && !p.Holds(j.a) {
 				_, _ = n.begin(s, ref, j.a) // an error is remembered there, and told to who asks
 			}
 		case notReady: // before the latch nothing is decided
