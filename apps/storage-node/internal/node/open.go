@@ -160,6 +160,13 @@ func (n *Node) work(ctx context.Context, s *slot, w *opening, ref topic.Ref, a *
 	if fresh {
 		p, err = n.openPartition(ctx, ref, a)
 	}
+	if err == nil && p.Predates(a.Reset) {
+		err = fmt.Errorf("open %s: %w", ref, partition.ErrBeforeReset)
+		if fresh {
+			err = errors.Join(err, p.Drop())
+			p = nil
+		}
+	}
 	if err == nil {
 		if err = p.Assume(partition.SetOf(a)); err != nil && fresh && !a.Replicated() {
 			err = errors.Join(err, p.Drop())
