@@ -26,8 +26,8 @@ type Flusher struct {
 	failed func(q *Queue, err error)
 	kick   chan struct{}
 
-	mu       sync.Mutex // guards below
-	unsaved  []*Queue   // changed since they were written
+	mu       sync.Mutex          // guards below
+	unsaved  map[*Queue]struct{} // changed since they were written; a set, because a disk may refuse for hours
 	unsynced map[*Queue]struct{}
 	advanced map[*Queue]struct{} // high watermark moved since the state was saved
 }
@@ -35,14 +35,14 @@ type Flusher struct {
 // NewFlusher returns a flusher; failed is told of every position that could not
 // be written and will be tried again.
 func NewFlusher(failed func(q *Queue, err error)) *Flusher {
-	return &Flusher{failed: failed, kick: make(chan struct{}, 1), unsynced: map[*Queue]struct{}{}, advanced: map[*Queue]struct{}{}}
+	return &Flusher{failed: failed, kick: make(chan struct{}, 1), unsaved: map[*Queue]struct{}{}, unsynced: map[*Queue]struct{}{}, advanced: map[*Queue]struct{}{}}
 }
 
 // changed remembers a queue that has something to write. The queue calls it
 // once until its next flush.
 func (f *Flusher) changed(q *Queue) {
 	f.mu.Lock()
-	f.unsaved = append(f.unsaved, q)
+	f.unsaved[q] = struct{}{}
 	f.unsynced[q] = struct{}{}
 	f.mu.Unlock()
 	f.wake()
@@ -131,9 +131,9 @@ func (f *Flusher) takeAdvanced() {
 func (f *Flusher) write() {
 	f.mu.Lock()
 	list := f.unsaved
-	f.unsaved = nil
+	f.unsaved = map[*Queue]struct{}{}
 	f.mu.Unlock()
-	for _, q := range list {
+	for q := range list {
 		f.flush(q, false)
 	}
 }

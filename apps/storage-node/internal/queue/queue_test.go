@@ -202,6 +202,39 @@ func TestFlushCadence(t *testing.T) {
 	})
 }
 
+// A disk that refuses positions for an hour is tried ten times a second and synced
+// once, however long it lasts: what waits does not grow.
+func TestRefusedPositionsAreNotTriedEverMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := 0
+		flusher := queue.NewFlusher(func(*queue.Queue, error) { failures++ })
+		src := &refusing{source{cache: batches.NewCache(1 << 20)}}
+		q, err := queue.Open(queue.Config{
+			Ref: topic.Ref{Topic: "t", Incarnation: 1}, Epoch: 1, Source: src, Now: func() int64 { return time.Now().UnixMilli() },
+			Waker: &wakes{make(chan string, 100)}, Scheduler: queue.NewScheduler(func() int64 { return time.Now().UnixMilli() }), Flusher: flusher,
+		}, [32]byte{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { flusher.Run(ctx); close(ended) }()
+		q.Touch()
+		<-time.After(time.Minute)
+		cancel()
+		<-ended
+		if failures < 500 || failures > 700 {
+			t.Errorf("tried %d times in a minute", failures)
+		}
+		q.Drop()
+	})
+}
+
+// refusing is a source whose disk takes no position.
+type refusing struct{ source }
+
+func (*refusing) SavePositions([]byte, bool) error { return errors.New("no space") }
+
 // A queue that was dropped leases, arms, settles and saves nothing any more, although
 // its source would still answer.
 func TestADroppedQueueGivesNothing(t *testing.T) {
