@@ -283,10 +283,10 @@ func (c removals) Transfer(ctx context.Context) error {
 	return c.raft.TransferLeadership(ctx)
 }
 
-// Remove implements decommission.Metastore. What was judged is judged again where
+// RemoveServer implements decommission.Metastore. What was judged is judged again where
 // nobody joins, is removed or cancels; only a gateway's word is taken as it was
 // given a moment ago: a cancel since then is seen here.
-func (c removals) Remove(ctx context.Context, judged *decommission.State) error {
+func (c removals) RemoveServer(ctx context.Context, judged *decommission.State) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timing.Propose)
 	defer cancel()
 	c.members.Lock()

@@ -27,9 +27,9 @@ type Metastore interface {
 	Evacuate(ctx context.Context, member string, partitions []topic.Assignment) error
 	// Transfer hands leadership off.
 	Transfer(ctx context.Context) error
-	// Remove takes the member's server out of the Raft configuration, if the member
+	// RemoveServer takes the member's server out of the Raft configuration, if the member
 	// still drains since the same moment; judged is what was looked at.
-	Remove(ctx context.Context, judged *State) error
+	RemoveServer(ctx context.Context, judged *State) error
 	// Bury deletes the record and leaves the tombstone; loss: copies go with it.
 	Bury(ctx context.Context, member *topic.Member, loss bool) error
 }
@@ -127,7 +127,7 @@ func (r *Runner) step(ctx context.Context, s *State) {
 	case Remove:
 		r.audit(s, v)
 		r.cfg.Log.Info("decommission: nothing is left on the member; it leaves the raft configuration", "member", id, "role", string(s.Member.Role))
-		if err = r.cfg.Meta.Remove(ctx, s); err == nil {
+		if err = r.cfg.Meta.RemoveServer(ctx, s); err == nil {
 			s.Server = nil
 			err = r.bury(ctx, s, v)
 		}

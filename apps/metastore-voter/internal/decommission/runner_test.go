@@ -62,7 +62,7 @@ func (m *meta) Evacuate(_ context.Context, id string, list []topic.Assignment) e
 
 func (m *meta) Transfer(context.Context) error { return m.do("transfer") }
 
-func (m *meta) Remove(_ context.Context, s *State) error {
+func (m *meta) RemoveServer(_ context.Context, s *State) error {
 	err := m.do("remove " + s.Member.ID)
 	if err == nil {
 		m.states[s.Member.ID].Server = nil
