@@ -16,7 +16,8 @@
 //     never starts empty beside its data.
 //   - Only a directory whose valid marker names an incarnation of which the caller
 //     hands in the verdict Gone is removed (TestNothingButTheGoneIsRemoved), after it was
-//     renamed away from the topic's name, its marker last.
+//     renamed away from the topic's name, its marker last. A quarantine that holds
+//     nothing at all is what a kill left of that; New removes it.
 //   - A failing read is an error and never a verdict about a directory. What is no
 //     directory (a file, a link) is left alone, whatever its name.
 //

@@ -79,8 +79,9 @@ type openGuard struct {
 }
 
 // New returns the store of a data directory, making `topics` and `staging` when
-// they are missing, and clears staging of what a killed process left there:
-// directories that hold at most a marker.
+// they are missing, and clears what a killed process left: directories under
+// staging that hold at most a marker, and quarantines that hold nothing, not even a
+// marker, because the last step of their removal is missing.
 func New(fsys vfs.FS, data string) (*Store, error) {
 	s := &Store{fs: fsys, data: data, guards: map[string]*openGuard{}}
 	for _, d := range []string{topicsDir, stagingDir} {
@@ -100,7 +101,23 @@ func New(fsys vfs.FS, data string) (*Store, error) {
 			return nil, err
 		}
 	}
-	return s, nil
+	return s, s.clearEmptied()
+}
+
+// clearEmptied removes quarantines that are empty. Nobody could ask about them: what
+// they belonged to went with the marker. Whatever cannot be looked at or is refused
+// stays, for the inventory to show.
+func (s *Store) clearEmptied() error {
+	names, err := s.fs.ReadDir(path.Join(s.data, topicsDir))
+	if err != nil {
+		return fmt.Errorf("list topics: %w", err)
+	}
+	for _, n := range names {
+		if classify(n.Name()).Kind == SetAside {
+			_, _ = s.act(action{from: s.path(n.Name())})
+		}
+	}
+	return nil
 }
 
 // clearStaged removes a staged directory that holds at most a marker; this

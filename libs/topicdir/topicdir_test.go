@@ -312,6 +312,42 @@ func TestStagingIsCleared(t *testing.T) {
 	}
 }
 
+// A process that was killed between the last two steps of a removal leaves an empty
+// quarantine. Nobody can be asked whose it was: the next start removes it, and
+// nothing else.
+func TestEmptiedQuarantinesAreCleared(t *testing.T) {
+	fs := memory(t)
+	newStore(t, fs)
+	for _, d := range []string{"empty.stale-3f9a17c4e2b08d51", "unmarked.stale-3f9a17c4e2b08d51/p00000", "marked.stale-3f9a17c4e2b08d51", "serving", "old.quarantine"} {
+		if err := fs.MkdirAll("data/topics/" + d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeMarker(fs, "data/topics/marked.stale-3f9a17c4e2b08d51", oldID); err != nil {
+		t.Fatal(err)
+	}
+	got := namesOf(t, newStore(t, fs))
+	if want := []string{"marked.stale-3f9a17c4e2b08d51", "old.quarantine", "serving", "unmarked.stale-3f9a17c4e2b08d51"}; !slices.Equal(got, want) {
+		t.Errorf("left %v", got)
+	}
+	for _, refused := range []vfs.OpKind{vfs.OpRemove, vfs.OpStat} {
+		mem := memory(t)
+		newStore(t, mem)
+		if err := mem.MkdirAll("data/topics/empty.stale-3f9a17c4e2b08d51"); err != nil {
+			t.Fatal(err)
+		}
+		bad := vfs.NewFault(mem, func(op vfs.Op) (f vfs.Fault) {
+			if op.Kind == refused && path.Base(op.Path) == "empty.stale-3f9a17c4e2b08d51" {
+				f.Err = errors.New("refused")
+			}
+			return f
+		})
+		if _, err := New(bad, "data"); err != nil {
+			t.Errorf("%s refused: the node does not start: %v", refused, err)
+		}
+	}
+}
+
 func TestClassify(t *testing.T) {
 	for name, want := range map[string]Entry{
 		"orders":                              {Topic: "orders", Kind: Serving},
