@@ -1,0 +1,245 @@
+//go:build e2e
+
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/e2e/harness"
+	"github.com/narad-mq/narad/libs/client"
+)
+
+// awaitRemoved waits until a member is a tombstone, and says what keeps it else.
+func awaitRemoved(t *testing.T, ctx context.Context, cl *client.Client, id string) {
+	t.Helper()
+	begin := time.Now()
+	err := harness.Until(ctx, 60*time.Second, func() bool {
+		m, err := cl.Members(ctx)
+		return err == nil && slices.ContainsFunc(m.Tombstones, func(x client.Tombstone) bool { return x.ID == id })
+	})
+	if err != nil {
+		m, merr := cl.Member(ctx, id)
+		t.Fatalf("%s is not removed: %+v, %+v, %v", id, m, m.Decommission, merr)
+	}
+	t.Logf("%s removed after %s", id, time.Since(begin).Round(10*time.Millisecond))
+}
+
+// blockedBy tells whether a reason keeps a member back now.
+func blockedBy(ctx context.Context, cl *client.Client, id, code string) bool {
+	m, err := cl.Member(ctx, id)
+	return err == nil && m.Decommission != nil &&
+		slices.ContainsFunc(m.Decommission.Blocked, func(r client.Reason) bool { return r.Code == code })
+}
+
+// TestDecommissionUnderLoad: a storage node with lone and replicated partitions, the
+// Raft leader, and a gateway with a backlog are removed while messages flow; a voter
+// below the floor is refused; the storage node comes back under its name with an empty
+// disk. Nothing is lost.
+func TestDecommissionUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 5, StorageNodes: 4, Gateways: 2})
+	_, ctx := connect(t, c)
+	urls := c.URLs()
+	one := func(list ...string) *client.Client {
+		cl, err := client.New(client.Config{URLs: list})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cl.Close)
+		return cl
+	}
+	stays := one(urls[0]) // gateway-1
+	for _, spec := range []client.TopicSpec{{Name: "lone", Partitions: 4}, {Name: "copies", Partitions: 4, ReplicationFactor: 3}} {
+		if _, err := stays.CreateTopic(ctx, spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	books := map[string]*ledger{"lone": newLedger(), "copies": newLedger()}
+	flow, stop := context.WithCancel(ctx)
+	defer stop()
+	var producers, consumers sync.WaitGroup
+	reads, end := context.WithCancel(ctx)
+	defer end()
+	for name, book := range books {
+		w := load{cl: one(urls...), topic: name, ledger: book}
+		producers.Go(func() { w.produce(flow, name, 10*time.Millisecond) })
+		consumers.Go(func() { load{cl: stays, topic: name, ledger: book}.consume(reads, t) })
+	}
+
+	if err := stays.Decommission(ctx, "storage-1", false); err != nil {
+		t.Fatal(err)
+	}
+	awaitRemoved(t, ctx, stays, "storage-1")
+
+	q, err := stays.Quorum(ctx)
+	if err != nil || q.LeaderID == nil {
+		t.Fatalf("%+v, %v", q, err)
+	}
+	if err := stays.Decommission(ctx, *q.LeaderID, false); err != nil {
+		t.Fatal(err)
+	}
+	awaitRemoved(t, ctx, stays, *q.LeaderID)
+	second := another(c, *q.LeaderID)
+	if err := stays.Decommission(ctx, second, false); err != nil {
+		t.Fatal(err)
+	}
+	awaitRemoved(t, ctx, stays, second)
+	var refused *client.Error
+	if err := stays.Decommission(ctx, another(c, *q.LeaderID, second), false); !errors.As(err, &refused) || refused.Code != "decommission_unsafe" {
+		t.Errorf("below the floor: %v", err)
+	}
+
+	// A backlog: the leader of a lone partition is down, and messages are pinned to it.
+	info, err := stays.Topic(ctx, "lone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pinned uint32
+	down := ""
+	for _, p := range info.PartitionDetails {
+		if p.Leader != nil {
+			pinned, down = uint32(p.Index), *p.Leader
+		}
+	}
+	pid := c.Node(down).PID
+	c.Hold(down)
+	c.Kill(down)
+	leaves := one(urls[1])
+	for i := range 20 {
+		text := "pinned-" + string(rune('a'+i))
+		books["lone"].sending(text)
+		_, err := leaves.Produce(ctx, "lone", client.Message{Payload: []byte(text), Partition: &pinned}, client.ProduceOptions{})
+		books["lone"].produced(err, text)
+	}
+	if err := stays.Decommission(ctx, "gateway-2", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Until(ctx, 20*time.Second, func() bool { return blockedBy(ctx, stays, "gateway-2", "dispatch_backlog") }); err != nil {
+		t.Error("a gateway with a backlog is not kept back")
+	}
+	// Killed and started again it stays sealed.
+	gpid := c.Node("gateway-2").PID
+	c.Kill("gateway-2")
+	if err := harness.Until(ctx, 30*time.Second, func() bool {
+		now := c.Node("gateway-2").PID
+		return now > 0 && now != gpid && blockedBy(ctx, stays, "gateway-2", "dispatch_backlog")
+	}); err != nil {
+		t.Error("it does not come back with its backlog")
+	}
+	if _, err := leaves.Produce(ctx, "lone", client.Message{Payload: []byte("late")}, client.ProduceOptions{}); err == nil {
+		t.Error("a sealed gateway accepted a message after a restart")
+	}
+	c.Free(down)
+	c.WaitReady(down, pid)
+	awaitRemoved(t, ctx, stays, "gateway-2")
+
+	// Back under its name, with an empty disk.
+	spid := c.Node("storage-1").PID
+	c.Hold("storage-1")
+	c.Kill("storage-1")
+	if err := os.Rename(filepath.Join(c.Dir, "storage-1"), filepath.Join(c.Dir, "storage-1.old")); err != nil {
+		t.Fatal(err)
+	}
+	c.Free("storage-1")
+	c.WaitReady("storage-1", spid)
+	if m, err := stays.Member(ctx, "storage-1"); err != nil || m.Draining || m.Status != "alive" {
+		t.Errorf("back under its name: %+v, %v", m, err)
+	}
+
+	stop()
+	producers.Wait()
+	if err := harness.Until(ctx, 40*time.Second, func() bool {
+		for _, book := range books {
+			if n, _ := book.missing(); n > 0 {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Log("messages are missing")
+	}
+	end()
+	consumers.Wait()
+	for _, book := range books {
+		// Elections, moves and killed processes are all listed reasons for duplicates.
+		book.judge(t, func(time.Time, time.Time) bool { return true })
+	}
+}
+
+// TestResetOfALostPartition: a storage node comes back without its disk. Its lone
+// partition is lost, and said to be; produce goes elsewhere, a consume of it is
+// refused, and nothing begins empty by itself. A reset does, at offset 0.
+func TestResetOfALostPartition(t *testing.T) {
+	t.Parallel()
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1})
+	cl, ctx := connect(t, c)
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "lone", Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := cl.Topic(ctx, "lone")
+	if err != nil || info.PartitionDetails[0].Leader == nil {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	gone, first := *info.PartitionDetails[0].Leader, uint32(0)
+	if _, err := cl.Produce(ctx, "lone", client.Message{Payload: []byte("lost"), Partition: &first}, client.ProduceOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Read once: a 202 may still be in the gateway's log, from where it would rightly
+	// come after the reset.
+	if got, err := cl.Receive(ctx, "lone", client.ReceiveOptions{Max: 1, Wait: 10 * time.Second, Partition: &first}); err != nil || len(got.Deliveries) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if err := cl.ResetPartition(ctx, "lone", 0); err == nil {
+		t.Error("a partition that is not lost was reset")
+	}
+	pid := c.Node(gone).PID
+	c.Hold(gone)
+	c.Kill(gone)
+	if err := os.Rename(filepath.Join(c.Dir, gone), filepath.Join(c.Dir, gone+".old")); err != nil {
+		t.Fatal(err)
+	}
+	c.Free(gone)
+	status := func() string {
+		info, err := cl.Topic(ctx, "lone")
+		if err != nil {
+			return err.Error()
+		}
+		return info.PartitionDetails[0].Status
+	}
+	if err := harness.Until(ctx, 60*time.Second, func() bool { return status() == "lost" }); err != nil {
+		t.Fatalf("it is %q", status())
+	}
+	c.WaitReady(gone, pid)
+	if _, err := cl.Produce(ctx, "lone", client.Message{Payload: []byte("elsewhere")}, client.ProduceOptions{}); err != nil {
+		t.Errorf("produce: %v", err)
+	}
+	resp, err := http.Post(c.URLs()[0]+"/v1/topics/lone/consume?partition=0&wait=0s", "", nil) // the client would try for long
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a consume of what is lost: %s", resp.Status)
+	}
+	if err := cl.ResetPartition(ctx, "lone", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Until(ctx, 20*time.Second, func() bool { return status() == "ok" }); err != nil {
+		t.Fatalf("after the reset it is %q", status())
+	}
+	if _, err := cl.Produce(ctx, "lone", client.Message{Payload: []byte("new"), Partition: &first}, client.ProduceOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := cl.Receive(ctx, "lone", client.ReceiveOptions{Max: 1, Wait: 10 * time.Second, Partition: &first})
+	if err != nil || len(got.Deliveries) != 1 || string(got.Deliveries[0].Payload) != "new" || got.Deliveries[0].Offset != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
