@@ -150,6 +150,9 @@ const (
 type Question struct {
 	Kind string     `json:"kind"`
 	ID   topic.ID64 `json:"id"`
+	// Of KindPartition only.
+	Topic     string `json:"topic,omitzero"`
+	Partition int32  `json:"partition,omitzero"`
 }
 
 // Verdict is the answer to a Question. Anything that is not certain is unknown,
@@ -167,6 +170,7 @@ const (
 // that asked.
 type ConfirmResult struct {
 	Verdicts []Verdict `json:"verdicts"`
+	Holdings []Holding `json:"holdings,omitzero"` // of the questions of KindPartition, in their order
 }
 
 // MembersResult has the members and the leader's age of each one's last

@@ -31,7 +31,7 @@ func requests() map[string]struct {
 	update := UpdateTopicRequest{Name: "orders", Incarnation: 5, Version: 6, Config: topic.DefaultConfig()}
 	remove := DeleteTopicRequest{Name: "orders", Incarnation: 5, Version: 6}
 	lookup := LookupTopicRequest{Name: "orders"}
-	confirm := ConfirmRequest{Questions: []Question{{"incarnation", 5}}}
+	confirm := ConfirmRequest{Questions: []Question{{Kind: KindIncarnation, ID: 5}}}
 	forget := ForgetRequest{NodeID: "v9"}
 	return map[string]struct {
 		req   any

@@ -154,7 +154,7 @@ func suite(t *testing.T, f *fake, v Voter) {
 	update := UpdateTopicRequest{Name: "orders", Incarnation: 5, Version: 6, Config: topic.DefaultConfig()}
 	remove := DeleteTopicRequest{Name: "orders", Incarnation: 5, Version: 6}
 	lookup := LookupTopicRequest{Name: "orders"}
-	confirm := ConfirmRequest{Questions: []Question{{"incarnation", 5}, {"incarnation", 6}}}
+	confirm := ConfirmRequest{Questions: []Question{{Kind: KindIncarnation, ID: 5}, {Kind: KindIncarnation, ID: 6}}}
 	forget := ForgetRequest{NodeID: "v9"}
 	for name, c := range map[string]struct {
 		call      func() (any, error)

@@ -80,6 +80,11 @@ type Deps struct {
 	Peers     func(node string) (nodeapi.Replica, error)
 	Elections metaapi.Elections
 
+	// Holders asks the Raft leader who holds partitions, and Candidates finds another
+	// storage node by its id; without them copies that moved away stay on the disk.
+	Holders    func(ctx context.Context, refs []topic.Ref) (map[topic.Ref]metaapi.Holding, error)
+	Candidates func(node string) (nodeapi.Candidate, error)
+
 	// ConfirmAttached is Confirm for attach epochs, and Leaders finds another storage
 	// node by its id: both for children of topics. nil: nothing is confirmed, and
 	// only what this node leads itself gets copies.
@@ -127,6 +132,7 @@ func New(cfg Config, deps Deps) (*Role, error) {
 		View:           deps.View, FS: deps.FS, Dirs: dirs, Confirm: deps.Confirm, Log: deps.Log, Registry: deps.Registry,
 		Gateways: deps.Gateways, Now: deps.Now, Random: deps.Random, Hold: deps.Hold,
 		BootNonce: deps.BootNonce, Peers: deps.Peers, Elections: deps.Elections,
+		Holders: deps.Holders, Candidates: deps.Candidates,
 		ConfirmAttached: deps.ConfirmAttached, Leaders: func(id string) (fanout.Committer, error) { return deps.Leaders(id) },
 	})
 	if err != nil {

@@ -250,6 +250,9 @@ func (c *Controller) Confirm(ctx context.Context, req *metaapi.ConfirmRequest) (
 	err := c.raft.Read(func(r metastate.Reader) error {
 		for i, q := range req.Questions {
 			out.Verdicts[i] = verdict(r, q)
+			if q.Kind == metaapi.KindPartition {
+				out.Holdings = append(out.Holdings, holding(r, q))
+			}
 		}
 		return nil
 	})

@@ -69,7 +69,8 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 		storage.Config{NodeID: cfg.Member.NodeID, DiskID: m.DiskID(), DataDir: dir},
 		storage.Deps{
 			View: unlessRemoved{m.View(), m.Removed}, Confirm: confirm(m), Gateways: gateways(m), FS: fs, Log: log, Registry: registry,
-			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(), Leaders: leaders(m),
+			BootNonce: m.BootNonce(), Peers: peers(m), Elections: m.Leader(),
+			Holders: holders(m), Candidates: candidates(m), Leaders: leaders(m),
 			ConfirmAttached: func(ctx context.Context, epochs []topic.ID64) (map[topic.ID64]metaapi.Verdict, error) {
 				return metaapi.ConfirmAttachments(ctx, m.Leader(), epochs)
 			},
@@ -105,6 +106,24 @@ func usedPercent(fs vfs.FS, dir string) int {
 func confirm(m *member.Member) func(context.Context, []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
 	return func(ctx context.Context, ids []topic.Incarnation) (map[topic.Incarnation]metaapi.Verdict, error) {
 		return metaapi.ConfirmIncarnations(ctx, m.Leader(), ids)
+	}
+}
+
+// holders asks the Raft leader who holds partitions.
+func holders(m *member.Member) func(context.Context, []topic.Ref) (map[topic.Ref]metaapi.Holding, error) {
+	return func(ctx context.Context, refs []topic.Ref) (map[topic.Ref]metaapi.Holding, error) {
+		return metaapi.ConfirmPartitions(ctx, m.Leader(), refs)
+	}
+}
+
+// candidates finds the client of another storage node by its member record.
+func candidates(m *member.Member) func(string) (nodeapi.Candidate, error) {
+	return func(id string) (nodeapi.Candidate, error) {
+		rec := m.View().Members().ByID[id]
+		if rec == nil || rec.Role != topic.RoleStorage {
+			return nil, fmt.Errorf("ask %s: it is no storage node of record", id)
+		}
+		return nodeapi.NewReplicaClient(m.Client().Peer(id, rec.RPCAddr)), nil
 	}
 }
 

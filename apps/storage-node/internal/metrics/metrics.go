@@ -27,12 +27,14 @@ type Set struct {
 	RepairedOffsets  prometheus.Counter // offsets fetched again from another replica
 	StaleDirectories prometheus.Counter // topic directories set aside on open
 
-	PurgedDirs      prometheus.Counter // topic directories of ended lives removed
-	ReclaimedBytes  prometheus.Counter // bytes of files removed with them
-	PurgeFailures   prometheus.Counter // directories of ended lives that could not be removed; they are tried again
-	PurgesIgnored   prometheus.Counter // purges asked for of what is not here, or not confirmed gone
-	QuarantinesKept prometheus.Gauge   // directories set aside that the last sweep kept
-	SweepsRefused   prometheus.Counter // sweeps that would have taken too much and took nothing
+	PurgedDirs        prometheus.Counter // topic directories of ended lives removed
+	ReclaimedBytes    prometheus.Counter // bytes of files removed with them
+	PurgeFailures     prometheus.Counter // directories of ended lives that could not be removed; they are tried again
+	PurgesIgnored     prometheus.Counter // purges asked for of what is not here, or not confirmed gone
+	CopiesReclaimed   prometheus.Counter // copies removed of partitions that live elsewhere
+	CopiesQuarantined prometheus.Counter // those set aside because their leader did not vouch for all they had
+	QuarantinesKept   prometheus.Gauge   // directories set aside that the last sweep kept
+	SweepsRefused     prometheus.Counter // sweeps that would have taken too much and took nothing
 }
 
 // Gauges are read when they are scraped.
@@ -62,14 +64,16 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		OpenPartitions: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "narad_partitions_open", Help: "Partitions whose object is in memory.",
 		}),
-		LostCopies:       counter("narad_lost_copies_total", "Copies of replicated partitions found missing or short when they were opened."),
-		BadFetches:       counter("narad_bad_fetches_total", "Fetches, and answers to fetches, that were refused because no honest peer sends them."),
-		RepairedOffsets:  counter("narad_repaired_offsets_total", "Offsets of damaged copies that were fetched again from another replica."),
-		StaleDirectories: counter("narad_stale_directories_total", "Topic directories of another life set aside on open."),
-		PurgedDirs:       counter("narad_purged_directories_total", "Topic directories of deleted topics removed."),
-		ReclaimedBytes:   counter("narad_reclaimed_bytes_total", "Bytes of files removed with the directories of deleted topics."),
-		PurgeFailures:    counter("narad_purge_failures_total", "Directories of deleted topics that could not be removed; they are tried again."),
-		PurgesIgnored:    counter("narad_purges_ignored_total", "Purges asked for of what is not here or not confirmed gone."),
+		LostCopies:        counter("narad_lost_copies_total", "Copies of replicated partitions found missing or short when they were opened."),
+		BadFetches:        counter("narad_bad_fetches_total", "Fetches, and answers to fetches, that were refused because no honest peer sends them."),
+		RepairedOffsets:   counter("narad_repaired_offsets_total", "Offsets of damaged copies that were fetched again from another replica."),
+		StaleDirectories:  counter("narad_stale_directories_total", "Topic directories of another life set aside on open."),
+		PurgedDirs:        counter("narad_purged_directories_total", "Topic directories of deleted topics removed."),
+		ReclaimedBytes:    counter("narad_reclaimed_bytes_total", "Bytes of files removed with the directories of deleted topics."),
+		PurgeFailures:     counter("narad_purge_failures_total", "Directories of deleted topics that could not be removed; they are tried again."),
+		PurgesIgnored:     counter("narad_purges_ignored_total", "Purges asked for of what is not here or not confirmed gone."),
+		CopiesReclaimed:   counter("narad_superseded_copies_reclaimed_total", "Copies removed of partitions that have moved elsewhere."),
+		CopiesQuarantined: counter("narad_superseded_copies_quarantined_total", "Copies of partitions that have moved elsewhere, set aside because they had more than their leader vouches for."),
 		QuarantinesKept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "narad_quarantines_kept", Help: "Topic directories set aside that the last sweep kept.",
 		}),
@@ -78,7 +82,7 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 	all := []prometheus.Collector{
 		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
 		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches, s.RepairedOffsets,
-		s.PurgedDirs, s.ReclaimedBytes, s.PurgeFailures, s.PurgesIgnored, s.QuarantinesKept, s.SweepsRefused,
+		s.PurgedDirs, s.ReclaimedBytes, s.PurgeFailures, s.PurgesIgnored, s.QuarantinesKept, s.SweepsRefused, s.CopiesReclaimed, s.CopiesQuarantined,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, g.Leases),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, g.Free),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

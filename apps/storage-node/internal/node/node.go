@@ -56,6 +56,11 @@ type Config struct {
 	BootNonce topic.ID64
 	Peers     func(node string) (nodeapi.Replica, error)
 	Elections metaapi.Elections
+	// Holders asks the Raft leader who holds partitions, and Candidates finds another
+	// storage node by its id, to judge copies that have moved away; without them
+	// those stay.
+	Holders    func(ctx context.Context, refs []topic.Ref) (map[topic.Ref]metaapi.Holding, error)
+	Candidates func(node string) (nodeapi.Candidate, error)
 	// Leaders finds other storage nodes, to commit what is copied to children that
 	// they lead; ConfirmAttached is Confirm for attach epochs.
 	Leaders         func(node string) (fanout.Committer, error)

@@ -161,6 +161,7 @@ func (n *Node) sweep(ctx context.Context) {
 			n.log.Warn("nobody confirms what a sweep found; everything unconfirmed is kept", "incarnations", len(ids), "error", err)
 		}
 	}
+	n.sweepCopies(ctx, list)
 	p := planSweep(list, verdicts)
 	n.metrics.QuarantinesKept.Set(float64(p.kept))
 	if n.brake(p) {

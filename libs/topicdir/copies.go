@@ -1,0 +1,98 @@
+package topicdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Retiring names the copy of a partition that its node holds no more: another
+// leader has replaced it.
+type Retiring struct {
+	Topic       string
+	Incarnation topic.Incarnation // that the marker of the topic's directory has to carry
+	Partition   int32
+	Copy        topic.ID64 // that was judged
+	// Remove: a leader vouched for all that the copy had. Else it is only set aside,
+	// for an operator.
+	Remove bool
+	// Identity reads the id of the copy in a directory again, and refuses when the
+	// node holds the partition by now. It is called under the guard.
+	Identity func(dir string) (topic.ID64, error)
+}
+
+// quarantined and leaving end the names of copies that are set aside: for an
+// operator, and to be removed.
+const (
+	quarantined = ".quarantine-"
+	leaving     = ".superseded-"
+)
+
+// Retire takes the directory of a copy away from the partition's name, durably, and
+// removes it there if it is to be removed, with what an interrupted call left.
+// Errors that say that it was left alone: ErrAbsent, ErrChanged. bytes is what was
+// removed.
+func (s *Store) Retire(r Retiring) (bytes int64, err error) {
+	if err := topic.ValidateName(r.Topic); err != nil || r.Incarnation == 0 || r.Copy == 0 {
+		return 0, fmt.Errorf("retire a copy of topic %s: %w", r.Topic, ErrChanged)
+	}
+	defer s.guard(r.Topic)()
+	top := s.path(r.Topic)
+	at, err := inspect(s.fs, top)
+	if err != nil {
+		return 0, err
+	}
+	if at.id != r.Incarnation {
+		return 0, fmt.Errorf("retire a copy of topic %s: %w", r.Topic, ErrChanged)
+	}
+	from := PartitionDir(top, r.Partition)
+	if _, err := s.fs.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("retire %s: %w", from, ErrAbsent)
+	} else if err != nil {
+		return 0, err
+	}
+	id, err := r.Identity(from)
+	if err != nil {
+		return 0, fmt.Errorf("retire %s: %w", from, err)
+	}
+	if id != r.Copy {
+		return 0, fmt.Errorf("retire %s: %w: copy %s", from, ErrChanged, id)
+	}
+	suffix := quarantined
+	if r.Remove {
+		suffix = leaving
+	}
+	to := from + suffix + id.String()
+	if err := s.fs.Rename(from, to); err != nil {
+		return 0, fmt.Errorf("set %s aside: %w", from, err)
+	}
+	if err := s.fs.SyncDir(top); err != nil || !r.Remove {
+		return 0, err
+	}
+	return s.removeCopies(top, path.Base(from)+leaving)
+}
+
+// removeCopies removes what was set aside under names with this prefix to be removed,
+// by this call and by any that was interrupted.
+func (s *Store) removeCopies(top, prefix string) (bytes int64, err error) {
+	in, err := s.fs.ReadDir(top)
+	if err != nil {
+		return 0, fmt.Errorf("list %s: %w", top, err)
+	}
+	for _, e := range in {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		at := path.Join(top, e.Name())
+		size := s.size(at, e)
+		if err := s.fs.RemoveAll(at); err != nil {
+			return bytes, fmt.Errorf("remove %s: %w", at, err)
+		}
+		bytes += size
+	}
+	return bytes, s.fs.SyncDir(top)
+}
