@@ -114,6 +114,12 @@ func TestJudge(t *testing.T) {
 			}
 			s.change("s1", accepted)
 		}, Remove, "", 1},
+		"accepted, it lives and the others are dead": {"s1", func(s *State) {
+			s.copies("a", "s1", "s2", "s3")
+			s.change("s2", dead)
+			s.change("s3", dead)
+			s.change("s1", accepted)
+		}, Wait, metaapi.BelowReplicationFactor, 0},
 		"accepted, buried with it": {"s1", func(s *State) {
 			s.copies("a", "s1")
 			s.change("s1", dead)
