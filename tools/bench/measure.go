@@ -63,7 +63,10 @@ func measure(s settings, floors map[string]string) (*report, error) {
 	if s.replicated {
 		return r, b.replicatedPhases(add)
 	}
-	return r, b.phases(add)
+	if err := b.phases(add); err != nil {
+		return r, err
+	}
+	return r, b.fanoutPhases(add)
 }
 
 // phases runs the phases in their order, each kind on a topic of its own.
