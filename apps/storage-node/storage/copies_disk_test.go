@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
@@ -165,11 +166,15 @@ func TestFailedSyncOfTheLeader(t *testing.T) {
 		c.nodes["s1"].kill()
 		f.on.Store(false)
 		c.nodes["s1"].start()
-		c.mustElect("s2")
-		c.mustCommit("s2", batch(1, 2)) // its gateway repeats it
-		c.mustCommit("s2", batch(1, 3))
-		c.inSync("s2", "s1", "s3")
-		c.wantRead("s2", ordered(1, 3))
+		if err := c.elect("s2"); err != nil {
+			t.Fatal(err)
+		}
+		next := c.assignment().Leader // s2, or s3 when it alone has fetched the record
+		c.until("it serves", func() bool { _, err := c.read(next); return err == nil })
+		c.mustCommit(next, batch(1, 2)) // its gateway repeats it
+		c.mustCommit(next, batch(1, 3))
+		c.inSync(next, "s1", "s2", "s3")
+		c.wantRead(next, ordered(1, 3))
 		c.mustElect("s1")
 		c.wantRead("s1", ordered(1, 3))
 	}, func(c *trio) { c.nodes["s1"].rule = f.rule })
@@ -242,6 +247,31 @@ func TestStalledDiskOfTheLeader(t *testing.T) {
 		c.inSync("s2", "s1", "s3")
 		c.wantRead("s2", ordered(1, 2))
 	}, func(c *trio) { c.nodes["s1"].rule = f.rule })
+}
+
+// A disk that does not answer under a lone copy: nobody else can go on, and whoever
+// asks hears a definite no until it answers.
+func TestStalledDiskOfALoneCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failSyncs{wait: make(chan struct{})}
+		c := newCluster(t, vfs.NewFault(vfs.NewMem(), f.rule), "/data")
+		c.put("orders", 1, onePartition())
+		p := c.start()
+		defer p.shutDown()
+		p.mustCommit("orders", 0, batch(1, 1))
+		f.on.Store(true)
+		first := make(chan error, 1)
+		go func() { _, err := p.commit("orders", 0, batch(1, 2)); first <- err }()
+		pass(6 * time.Second)
+		_, err := p.commit("orders", 0, batch(1, 3))
+		wantProblem(t, err, problem.PartitionUnavailable)
+		f.on.Store(false)
+		close(f.wait)
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		p.mustCommit("orders", 0, batch(1, 3))
+	})
 }
 
 // rot changes a byte in the middle of a node's oldest segment, as an old disk does.
@@ -333,6 +363,32 @@ func TestDamageIsNotCopiedAsAGap(t *testing.T) {
 		c.mustElect("s3")
 		c.wantRead("s3", ordered(1, 200))
 	}, onDisk)
+}
+
+// Damage above the high watermark that a copy has stored, of what it had said that it
+// had: it is another copy from then on, and counts when it is admitted.
+func TestDamageOfWhatACopyVouchedFor(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		pass(3 * time.Second)
+		for i := 1; i <= 60; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s2"].kill()
+		c.nodes["s2"].rot()
+		a := c.assignment()
+		was, _ := a.ReplicaOn("s2")
+		c.nodes["s2"].start()
+		c.until("it is admitted as another copy", func() bool {
+			a := c.assignment()
+			now, _ := a.ReplicaOn("s2")
+			return now.CopyID != was.CopyID
+		})
+		c.inSync("s1", "s2")
+		c.nodes["s3"].kill()
+		c.mustElect("s2")
+		c.wantRead("s2", ordered(1, 60))
+	})
 }
 
 // A restart finds the damage in what it scans: the copy is not counted with it.

@@ -145,9 +145,7 @@ func TestForgedAnswers(t *testing.T) {
 				if now := c.ends()["s2"]; now != before {
 					t.Fatalf("the end of its log went from %d to %d", before, now)
 				}
-				if n := c.nodes["s2"].logs.says("could not take over"); n == 0 {
-					t.Error("not logged")
-				}
+				c.until("it is logged", func() bool { return c.nodes["s2"].logs.says("could not take over") > 0 })
 				c.mu.Lock()
 				c.spoil = nil
 				c.mu.Unlock()

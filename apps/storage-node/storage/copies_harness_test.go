@@ -213,6 +213,7 @@ func (m *member) powerCut() {
 }
 
 func (m *member) bury(left *vfs.Mem) {
+	m.sever(m.id, "voter") // it hands nothing over
 	for id := range m.nodes {
 		m.sever(m.id, id)
 	}
@@ -220,6 +221,7 @@ func (m *member) bury(left *vfs.Mem) {
 	<-m.err
 	_ = m.role.Close() // into a disk that nobody looks at any more
 	m.role, m.fs, m.rule = nil, left, nil
+	m.heal(m.id, "voter")
 	for id := range m.nodes {
 		m.heal(m.id, id)
 	}
@@ -304,6 +306,9 @@ func (e *elections) RecordCopies(_ context.Context, req *metaapi.RecordCopiesReq
 }
 
 func (e *elections) StepDown(_ context.Context, req *metaapi.StepDownRequest) (*metaapi.StepDownResult, error) {
+	if e.reach("voter", req.NodeID) == nil {
+		return nil, errNoRoute
+	}
 	a := e.assignment()
 	if a.Leader != req.NodeID {
 		return &metaapi.StepDownResult{}, nil

@@ -61,6 +61,7 @@ func TestSilentLeaderIsReported(t *testing.T) {
 // answers, so that nothing else would end that state.
 func TestLeaderThatDoesNotLeadIsReported(t *testing.T) {
 	inTrio(t, func(c *trio) {
+		c.inSync("s1", "s2", "s3")
 		// The entry names s2, which promised nothing.
 		c.change(func(a *topicAssignment) { a.Leader = "s2"; a.LeaderEpoch++ })
 		c.until("it is reported", func() bool { return c.suspected("s2") > 0 })
@@ -130,5 +131,44 @@ func TestSettledStaysSettledAcrossElections(t *testing.T) {
 			leader = next
 			c.mustElect(next) // the lease of the one just taken ends
 		}
+	})
+}
+
+// A leader begins with the high watermark that it had stored, which may lie below
+// what is committed: a copy that has everything below it has not caught up yet.
+func TestInheritedHighWatermarkIsNotCaughtUp(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, seqs(1, 10)...))
+		c.inSync("s1", "s2", "s3")
+		pass(10 * time.Second) // it is stored everywhere
+		c.nodes["s3"].shutDown()
+		c.mustCommit("s1", batch(1, seqs(11, 10)...))
+		c.nodes["s1"].powerCut()
+		c.nodes["s2"].powerCut()
+		c.mu.Lock()
+		c.spoil = func(_, _ string, q *nodeapi.FetchRequest, res *nodeapi.FetchResult) {
+			for i := range res.Partitions {
+				if q.From == "s3" && len(res.Partitions[i].Batches) > 0 {
+					res.Partitions[i].Batches = nil
+					pass(20 * time.Millisecond)
+				}
+			}
+		}
+		c.mu.Unlock()
+		for _, id := range []string{"s1", "s2", "s3"} {
+			c.nodes[id].start()
+		}
+		c.mustElect("s1")
+		pass(5 * time.Second)
+		if !c.nodes["s3"].role.CatchingUp() {
+			t.Fatal("it lacks ten records and says that it has caught up")
+		}
+		c.mu.Lock()
+		c.spoil = nil
+		c.mu.Unlock()
+		c.until("it has caught up", func() bool { return !c.nodes["s3"].role.CatchingUp() })
+		c.nodes["s2"].kill()
+		c.mustElect("s3")
+		c.wantRead("s3", ordered(1, 20))
 	})
 }

@@ -107,7 +107,8 @@ func (p *Partition) Answered(asked quorum.Fetch, a *nodeapi.FetchAnswer) (writte
 	}
 	p.takePositions(a)
 	written, err = p.copyLocked(a)
-	p.followedLocked(a.HWM)
+	p.told = a.HWM
+	p.followedLocked()
 	return written, err
 }
 
@@ -175,11 +176,11 @@ func (p *Partition) takePositions(a *nodeapi.FetchAnswer) {
 }
 
 // followedLocked takes over the follower's high watermark.
-func (p *Partition) followedLocked(leaderHWM int64) {
+func (p *Partition) followedLocked() {
 	hwm := p.follower.HWM()
 	// The high watermark that a leader inherits may lie below what is committed: it
 	// counts once it has passed a record of its epoch.
-	if !p.caughtUp && hwm >= leaderHWM && quorum.EpochAt(p.historyLocked(), hwm) == p.follower.Epoch() {
+	if !p.caughtUp && hwm >= p.told && quorum.EpochAt(p.historyLocked(), hwm) == p.follower.Epoch() {
 		p.caughtUp = true
 	}
 	if hwm <= p.hwm.Load() {
@@ -206,7 +207,7 @@ func (p *Partition) SyncFollowed() error {
 	}
 	if p.follower != nil {
 		p.follower.Synced(leo)
-		p.followedLocked(math.MaxInt64)
+		p.followedLocked()
 	}
 	return nil
 }

@@ -119,6 +119,7 @@ type Partition struct {
 	setSize    int              // of the replica set that leader counts by
 	follower   *quorum.Follower // nil while it leads, and of a lone copy
 	lastFetch  int64            // monotonic ms at which a fetch was answered last; neverFetched
+	told       int64            // the leader's high watermark, as the last answer had it
 	caughtUp   bool             // it had everything below its leader's high watermark once
 	primed     primed           // positions for the leadership to come
 	ledSince   int64            // monotonic ms at which this leadership began

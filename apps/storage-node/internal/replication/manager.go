@@ -20,8 +20,9 @@ const (
 	// passEvery is between looks when nothing changed: copies that could not be
 	// opened, recorded or vouched for are tried again then.
 	passEvery = time.Second
-	// settleTime lets a burst of changes cost one look over all copies.
-	settleTime = 50 * time.Millisecond
+	// settleTime is the least between two looks over all copies, so that a burst of
+	// changes costs few. The first one is looked at at once: a partition waits for it.
+	settleTime = 20 * time.Millisecond
 	// saveEvery is how often followers make what they know of positions durable: the
 	// same second that a leader may lose to a power cut.
 	saveEvery = time.Second
@@ -117,13 +118,16 @@ func (m *Manager) Run(ctx, life context.Context) {
 	defer tick.Stop()
 	for work.Err() == nil {
 		changed := m.cfg.View.Changed() // before the look, so that no change falls between
+		looked := time.Now()
 		settled := m.pass(work)
 		if settled || time.Since(began) >= catchingUpFor {
 			m.caughtUp.Store(true)
 		}
 		select {
 		case <-changed:
-			wait(work, settleTime)
+			if rest := settleTime - time.Since(looked); rest > 0 {
+				wait(work, rest)
+			}
 		case <-m.again:
 		case <-tick.C:
 		case <-work.Done():
