@@ -87,10 +87,12 @@ type Node struct {
 	slots  sync.Map // topic.Ref -> *slot
 	gates  gates    // of names whose directories are being opened
 	reaper *reaper
-	turn   atomic.Uint64 // where the next claim begins
-	free   atomic.Uint64 // bytes of the data disk, as looked at last
-	full   atomic.Bool   // too few of them
-	fatal  chan error    // the first failure of the local disk
+	// catchUp bounds what goes to copies that are far behind.
+	catchUp bucket
+	turn    atomic.Uint64 // where the next claim begins
+	free    atomic.Uint64 // bytes of the data disk, as looked at last
+	full    atomic.Bool   // too few of them
+	fatal   chan error    // the first failure of the local disk
 
 	mu      sync.Mutex // guards below
 	closing bool

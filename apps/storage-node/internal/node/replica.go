@@ -117,10 +117,17 @@ func fetchStatus(j judgement, q *nodeapi.FetchPartition, disk topic.ID64) (nodea
 // ask asks a partition for its answer.
 func (f *fetch) ask(i int, final bool) {
 	q := &f.req.Partitions[i]
+	room, bounded := f.room, q.Observer || f.parts[i].FarBehind(q.Offset)
+	if bounded {
+		room = f.n.catchUp.take(room, f.n.shared.Mono())
+	}
 	a, news := f.parts[i].Fetch(&partition.Fetching{
 		From:           quorum.Replica{Node: f.req.From, Disk: f.req.Disk, Copy: q.Copy},
-		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: f.room,
+		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: room,
 	})
+	if bounded {
+		f.n.catchUp.spent(len(a.Batches))
+	}
 	if !news {
 		return
 	}
