@@ -170,7 +170,9 @@ func (m *member) start() {
 		m.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	m.mu.Lock()
 	m.role, m.stop = role, cancel
+	m.mu.Unlock()
 	failed := m.err
 	go func() { failed <- role.Run(ctx) }()
 }
@@ -193,7 +195,9 @@ func (m *member) shutDown() {
 	m.t.Helper()
 	m.stop()
 	err := errors.Join(<-m.err, m.role.Close())
+	m.mu.Lock()
 	m.role = nil
+	m.mu.Unlock()
 	if err != nil && m.rule == nil {
 		m.t.Errorf("stop of %s: %v", m.id, err)
 	}
@@ -220,7 +224,9 @@ func (m *member) bury(left *vfs.Mem) {
 	m.stop()
 	<-m.err
 	_ = m.role.Close() // into a disk that nobody looks at any more
+	m.mu.Lock()
 	m.role, m.fs, m.rule = nil, left, nil
+	m.mu.Unlock()
 	m.heal(m.id, "voter")
 	for id := range m.nodes {
 		m.heal(m.id, id)
