@@ -27,6 +27,7 @@ var confirmation = regexp.MustCompile(`--confirm (\d+/\d+)\.`)
 // TestDrillRecover is the drill of the voter's README: two of three voters lose
 // their disks while messages are being accepted, and the third one's is enough.
 func TestDrillRecover(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
@@ -73,6 +74,7 @@ func TestDrillRecover(t *testing.T) {
 // TestDrillRestore is the other drill: all voters are destroyed after a backup was
 // made. What was created after it is unknown and stays on disk.
 func TestDrillRestore(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {

@@ -27,6 +27,7 @@ import (
 // once the leader confirms its end, and hold up nothing. After a sweep no byte of the
 // old life is left, and all of the new one is.
 func TestRecreatedTopicNeverServesTheDeletedOne(t *testing.T) {
+	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
 	l := &lives{t: t, c: c, cl: cl, ctx: ctx}
