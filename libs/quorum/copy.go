@@ -44,7 +44,7 @@ func JudgeCopy(found Found, recorded Replica, alone bool) Verdict {
 	switch {
 	case !found.Directory && unopened:
 		return Unopened
-	case !found.Directory, !found.FenceValid, found.LEO < found.HWM && !(alone && named):
+	case !found.Directory, !found.FenceValid, found.LEO < found.HWM && !(alone && (named || unopened)):
 		return Lost
 	case unopened:
 		return Unopened

@@ -317,6 +317,8 @@ func TestJudgeCopy(t *testing.T) {
 		"no fence":               {with(func(f *Found) { f.FenceValid = false }), recorded, false, Lost},
 		"below its HWM":          {with(func(f *Found) { f.LEO = 4 }), recorded, false, Lost},
 		"alone below its HWM":    {with(func(f *Found) { f.LEO = 4 }), recorded, true, Whole},
+		"alone, never recorded":  {with(func(f *Found) { f.LEO = 4 }), Replica{Node: "s1", Disk: 1}, true, Unopened},
+		"alone, another copy":    {with(func(f *Found) { f.LEO, f.Copy = 4, 3 }), recorded, true, Lost},
 		"another copy":           {with(func(f *Found) { f.Copy = 3 }), recorded, false, Waiting},
 		"never opened":           {Found{Disk: 1}, Replica{Node: "s1", Disk: 1}, false, Unopened},
 		"opened, not recorded":   {whole, Replica{Node: "s1", Disk: topic.ID64(1)}, false, Unopened},

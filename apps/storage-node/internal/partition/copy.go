@@ -35,6 +35,10 @@ func replicaOf(r topic.Replica) quorum.Replica {
 // alone tells that the partition has one copy, and none that follows it.
 func (s *Set) alone() bool { return len(s.Replicas) == 1 && len(s.Observers) == 0 }
 
+// only tells that the partition has one replica, which is on that node, whoever
+// observes it: what is missing there nobody else is known to have.
+func (s *Set) only(node string) bool { return len(s.Replicas) == 1 && s.Replicas[0].Node == node }
+
 // before tells that the metastore had s before it had o: neither the epoch nor the
 // version of a partition goes back, and an epoch has no leader first and then one.
 func (s *Set) before(o *Set) bool {
@@ -64,10 +68,10 @@ func (p *Partition) identify(set *Set, vouched int64) error {
 	}
 	verdict := quorum.JudgeCopy(quorum.Found{
 		Disk: p.s.DiskID, Directory: found && st.DiskID == p.s.DiskID, Copy: st.CopyID,
-		FenceValid: valid || set.alone(), // nobody ever asked a lone copy for a promise
+		FenceValid: valid || set.only(p.s.Node), // nobody asks the only replica for a promise
 		LEO:        p.log.LEO(), HWM: max(st.HWM, vouched),
-	}, want, len(set.Replicas) == 1)
-	if verdict == quorum.Lost && len(set.Replicas) == 1 && recorded {
+	}, want, set.only(p.s.Node))
+	if verdict == quorum.Lost && set.only(p.s.Node) {
 		return fmt.Errorf("%w: copy %s on disk %s is recorded", ErrLost, want.Copy, want.Disk)
 	}
 	p.state, p.identified = st, found

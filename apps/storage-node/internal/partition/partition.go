@@ -171,7 +171,9 @@ func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 	p.hwm.Store(p.state.HWM)
 	p.fence.Recorded(p.own(&set))
 	if !set.alone() {
-		p.hwm.Store(min(p.state.HWM, log.LEO()))
+		if !set.only(s.Node) { // others have what is missing; the only replica goes on from what it told of
+			p.hwm.Store(min(p.state.HWM, log.LEO()))
+		}
 		if err := p.followLocked(); err != nil { // nobody else has it yet
 			return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())
 		}

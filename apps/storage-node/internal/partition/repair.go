@@ -28,7 +28,7 @@ var errDamaged = errors.New("this copy is damaged and is being repaired")
 // end of it returned: the copy said that it had it, and must not be counted with
 // that.
 func (p *Partition) lookForDamage(set *Set) (vouched int64, err error) {
-	if set.alone() || p.log.Recovery().GapOffsets == 0 {
+	if set.only(p.s.Node) || p.log.Recovery().GapOffsets == 0 {
 		return 0, nil
 	}
 	st, _ := p.log.State()

@@ -17,6 +17,16 @@ import (
 
 func copyOfThree(t *testing.T, fs vfs.FS) (p *Partition, failed *[]error) {
 	t.Helper()
+	s, failed := sharedOn(t, fs)
+	p, err := Open(s, topic.Ref{Topic: "t", Incarnation: 1}, "/p", setOfThree(1, "s2", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, failed
+}
+
+func sharedOn(t *testing.T, fs vfs.FS) (s *Shared, failed *[]error) {
+	t.Helper()
 	none := func() float64 { return 0 }
 	m, err := metrics.New(prometheus.NewRegistry(), metrics.Gauges{Leases: none, Free: none, LagRecords: none, LagSeconds: none})
 	if err != nil {
@@ -24,17 +34,13 @@ func copyOfThree(t *testing.T, fs vfs.FS) (p *Partition, failed *[]error) {
 	}
 	failed = new([]error)
 	next := byte(0)
-	s := &Shared{
+	s = &Shared{
 		FS: fs, Node: "s1", DiskID: 1, Log: slog.New(slog.DiscardHandler), Metrics: m, Now: time.Now,
 		Mono: func() int64 { return 1 }, Random: func(b []byte) { next++; b[0] = next },
 		Cache: batches.NewCache(1 << 20), Scheduler: queue.NewScheduler(func() int64 { return 1 }),
 		Flusher: queue.NewFlusher(func(*queue.Queue, error) {}), Failed: func(err error) { *failed = append(*failed, err) },
 	}
-	p, err = Open(s, topic.Ref{Topic: "t", Incarnation: 1}, "/p", setOfThree(1, "s2", 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, failed
+	return s, failed
 }
 
 func setOfThree(epoch topic.Epoch, leader string, version uint64) Set {
