@@ -34,6 +34,19 @@ func (l *Log) BytesFrom(offset int64) int64 {
 // PeekState reads the state of a copy that is not open, without changing anything;
 // found is false when none is there or none is valid.
 func PeekState(fsys vfs.FS, dir string) (st State, found bool, err error) {
+	st, _, found, err = peek(fsys, dir)
+	return st, found, err
+}
+
+// PeekEpochs reads the epoch history of a copy that is not open, as it was when its
+// state was saved last: none when no state is there or valid, and newer epochs may
+// be in the log.
+func PeekEpochs(fsys vfs.FS, dir string) ([]EpochStart, error) {
+	_, snap, _, err := peek(fsys, dir)
+	return snap.epochs, err
+}
+
+func peek(fsys vfs.FS, dir string) (st State, snap snapshot, found bool, err error) {
 	generation := uint64(0)
 	s := slots{fs: fsys, dir: dir}
 	for i := range s.files {
@@ -42,11 +55,11 @@ func PeekState(fsys vfs.FS, dir string) (st State, found bool, err error) {
 			continue
 		}
 		if err != nil {
-			return State{}, false, fmt.Errorf("read the state in %s: %w", dir, err)
+			return State{}, snapshot{}, false, fmt.Errorf("read the state in %s: %w", dir, err)
 		}
-		if g, slot, _, perr := parseSlot(b); perr == nil && (!found || g > generation) {
-			generation, st, found = g, slot, true
+		if g, slot, has, perr := parseSlot(b); perr == nil && (!found || g > generation) {
+			generation, st, snap, found = g, slot, has, true
 		}
 	}
-	return st, found, nil
+	return st, snap, found, nil
 }

@@ -26,6 +26,9 @@ type leftover struct {
 	ref   topic.Ref
 	state partlog.State
 	valid bool // the state could be read
+	// before tells that it is, or may be, of before the partition was begun anew: the
+	// leader's log is another one, whose offsets say nothing about this one.
+	before bool
 }
 
 // fate is what becomes of a leftover.
@@ -55,6 +58,8 @@ func judgeLeftover(l *leftover, self string, h metaapi.Holding, v nodeapi.Vouch)
 		return keep, "the leader has committed nothing of its own epoch yet"
 	case !l.valid || l.state.CopyID == 0:
 		return aside, "what it had committed cannot be read"
+	case l.before:
+		return aside, "it is of before the partition was reset, and may be all that is left of that"
 	case v.HWM < l.state.HWM:
 		return aside, fmt.Sprintf("it had committed up to %d, the leader has %d", l.state.HWM, v.HWM)
 	}
@@ -122,10 +127,24 @@ func (n *Node) leftovers(inventory []topicdir.Entry) (out []leftover) {
 				n.log.Warn("an old copy cannot be read and is kept", "partition", l.ref.String(), "error", err)
 				continue
 			}
+			if l.before, err = n.predates(path.Join(dir, d.Name()), p.List[index].Reset); err != nil {
+				n.log.Warn("an old copy cannot be read and is kept", "partition", l.ref.String(), "error", err)
+				continue
+			}
 			out = append(out, l)
 		}
 	}
 	return out
+}
+
+// predates tells whether the copy in a directory may hold what was there before the
+// partition was begun anew with an epoch; 0: it never was.
+func (n *Node) predates(dir string, reset topic.Epoch) (bool, error) {
+	if reset == 0 {
+		return false, nil
+	}
+	epochs, err := partlog.PeekEpochs(n.cfg.FS, dir)
+	return len(epochs) == 0 || epochs[0].Epoch < reset, err
 }
 
 // askLeaders asks the leaders that the metastore names, each node once.

@@ -1,11 +1,15 @@
 package node
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // A copy ends only by the word of a leader that leads, is proven and has all that
@@ -19,6 +23,7 @@ func TestJudgeLeftover(t *testing.T) {
 		"all is well":                    {nil, reclaim},
 		"the leader has more":            {func(_ *leftover, _ *metaapi.Holding, v *nodeapi.Vouch) { v.HWM = 200 }, reclaim},
 		"the leader has one less":        {func(_ *leftover, _ *metaapi.Holding, v *nodeapi.Vouch) { v.HWM = 99 }, aside},
+		"of before a reset":              {func(l *leftover, _ *metaapi.Holding, v *nodeapi.Vouch) { l.before, v.HWM = true, 200 }, aside},
 		"no valid state":                 {func(l *leftover, _ *metaapi.Holding, _ *nodeapi.Vouch) { l.valid = false }, aside},
 		"no copy id":                     {func(l *leftover, _ *metaapi.Holding, _ *nodeapi.Vouch) { l.state.CopyID = 0 }, aside},
 		"unknown to the metastore":       {func(_ *leftover, h *metaapi.Holding, _ *nodeapi.Vouch) { h.Known = false }, keep},
@@ -38,6 +43,37 @@ func TestJudgeLeftover(t *testing.T) {
 		}
 		if got, why := judgeLeftover(l, "s1", h, v); got != c.want {
 			t.Errorf("%s: %d (%s), want %d", name, got, why, c.want)
+		}
+	}
+}
+
+// What a copy has of before a reset is told by its epochs; one that tells none may
+// have anything.
+func TestPredates(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("/p"); err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{cfg: Config{FS: fs}}
+	if before, err := n.predates("/p", 1); err != nil || !before {
+		t.Errorf("a copy that tells nothing: before the reset %v, %v", before, err)
+	}
+	log, err := partlog.Open(fs, "/p", partlog.Options{})
+	if err == nil {
+		err = log.BeginEpoch(3, 0)
+	}
+	if err == nil {
+		_, err = log.Append(record.AppendLeaderChange(nil, 3), 3, 1)
+	}
+	if err == nil {
+		_, err = log.Sync()
+	}
+	if err = errors.Join(err, log.SaveState(partlog.State{CopyID: 7, DiskID: 1, HWM: 1}, true), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for reset, want := range map[topic.Epoch]bool{0: false, 2: false, 3: false, 4: true} {
+		if before, err := n.predates("/p", reset); err != nil || before != want {
+			t.Errorf("reset with epoch %d: before it %v, %v", reset, before, err)
 		}
 	}
 }
