@@ -155,7 +155,7 @@ func replicasOf(ctx context.Context, cl *client.Client, name string, partition i
 	for _, r := range p.Replicas {
 		nodes = append(nodes, r.ID)
 	}
-	if p.Leader != nil {
+	if p.Leader != nil && len(nodes) > 0 { // else the leader has not told who has a replica
 		leader = *p.Leader
 	}
 	return nodes, leader
