@@ -72,7 +72,9 @@ func (s *storageNodes) Vouch(_ context.Context, node string, refs []topic.Ref) (
 func (s *storageNodes) Fence(_ context.Context, node string, items []election.Fence) ([]election.Promise, error) {
 	out := make([]election.Promise, len(items))
 	for i := range out {
-		out[i] = election.Promise{OK: true, LastEpoch: 1}
+		p, err := s.view().Assignments(items[i].Topic)
+		led := err == nil && p.List[items[i].Partition].Leader != "" && p.List[items[i].Partition].LeaderEpoch == items[i].Epoch
+		out[i] = election.Promise{OK: !led, LastEpoch: 1} // as no copy promises an epoch that is led
 	}
 	return out, s.reach(node)
 }

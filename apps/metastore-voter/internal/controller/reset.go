@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/decommission"
@@ -27,6 +28,9 @@ func (c *Controller) ResetPartition(ctx context.Context, req *metaapi.ResetParti
 	}
 	a, loss, err := c.lostPartition(req.Ref)
 	if err != nil {
+		return nil, err
+	}
+	if a, err = c.deposed(ctx, a, loss); err != nil {
 		return nil, err
 	}
 	next, err := c.resetTo(ctx, a, loss)
@@ -56,6 +60,27 @@ func (c *Controller) resetTo(ctx context.Context, a *topic.Assignment, loss *dec
 		return c.largest(ctx, a, loss.Left)
 	}
 	return c.fresh(a)
+}
+
+// deposed ends the leadership of a copy that is lost, and gives the partition as it is
+// then: no copy promises an epoch that somebody leads, so those that are left could
+// not say what they have. A node that was buried does not end it by a registration.
+func (c *Controller) deposed(ctx context.Context, a *topic.Assignment, loss *decommission.Loss) (*topic.Assignment, error) {
+	leads := func(r topic.Replica) bool { return r.Node == a.Leader }
+	if a.Leader == "" || len(a.Replicas) < 2 || slices.ContainsFunc(loss.Left, leads) {
+		return a, nil
+	}
+	_, res, err := c.propose(ctx, &metastate.BeginElections{Items: []metastate.ElectionStart{{Ref: a.Ref, Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion}}})
+	if err != nil {
+		return nil, err
+	}
+	if !res.Done[0] {
+		return nil, problem.New(problem.NotReady, "the partition was changed meanwhile")
+	}
+	next := *a
+	next.Leader = ""
+	next.LeaderEpoch++
+	return &next, nil
 }
 
 // largest is the replica with the longest history of those that are left. One that

@@ -1,0 +1,63 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// Two of three nodes are given up, the leader last, so that nobody can be elected: the
+// copy that is left goes on when an operator says so.
+func TestResetGoesOnWithTheCopyThatIsLeft(t *testing.T) {
+	r := movers(t, 1, "s1", "s2", "s3")
+	cfg := topic.DefaultConfig()
+	cfg.Partitions, cfg.ReplicationFactor = 1, 3
+	if _, err := r.CreateTopic(t.Context(), &metaapi.CreateTopicRequest{Name: "trio", Config: cfg}); err != nil {
+		t.Fatal(err)
+	}
+	trio := func() topic.Assignment {
+		p, err := r.node.View().Assignments("trio")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.List[0]
+	}
+	req := &metaapi.RecordCopiesRequest{}
+	for _, rep := range trio().Replicas {
+		req.Copies = append(req.Copies, metaapi.CopyReport{Ref: trio().Ref, Node: rep.Node, WasDisk: 7, DiskID: 7, CopyID: 9})
+	}
+	if _, err := r.RecordCopies(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Poll(t, patience, "a leader is elected", func() bool { return trio().Leader != "" })
+	led, left := trio(), ""
+	var lost []string
+	for _, rep := range led.Replicas {
+		switch {
+		case rep.Node == led.Leader:
+		case left == "":
+			left = rep.Node
+		default:
+			lost = append(lost, rep.Node)
+		}
+	}
+	for _, id := range append(lost, led.Leader) {
+		for _, e := range []metastate.Entry{
+			&metastate.SetDraining{ID: id, On: true, NowMS: 1, LossAcceptedBy: "op"}, &metastate.RemoveMember{ID: id, DiskID: 7, AcceptLoss: true, NowMS: 1},
+		} {
+			if _, _, err := r.propose(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := r.ResetPartition(t.Context(), &metaapi.ResetPartitionRequest{Ref: led.Ref, Operator: "op"}); err != nil {
+		t.Fatal(err)
+	}
+	a := trio()
+	if a.Leader != left || len(a.Replicas) != 1 || a.Replicas[0] != copyOn(left) || a.LeaderEpoch <= led.LeaderEpoch {
+		t.Errorf("it goes on with %+v, not with the copy on %s", a, left)
+	}
+}
