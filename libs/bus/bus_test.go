@@ -29,12 +29,14 @@ func TestBytesOfPayloads(t *testing.T) {
 		event   event
 	}{
 		{
-			topicPurged, purged{envelope: seal(0xab, "gateway-1", at), Topic: "orders", Incarnation: 0x3f9a17c4e2b08d51},
+			topicPurged,
+			purged{envelope: seal(0xab, "gateway-1", at), Topic: "orders", Incarnation: 0x3f9a17c4e2b08d51},
 			`{"v":1,"id":"00000000000000ab","from":"gateway-1","sent_at":"2026-11-29T20:04:05.123Z","topic":"orders","incarnation":"3f9a17c4e2b08d51"}`,
 			event{kind: topicPurged, topic: "orders", incarnation: 0x3f9a17c4e2b08d51},
 		},
 		{
-			memberDraining, draining{envelope: seal(1<<63, "voter-2", at), Member: "storage-3", Draining: &yes},
+			memberDraining,
+			draining{envelope: seal(1<<63, "voter-2", at), Member: "storage-3", Draining: &yes},
 			`{"v":1,"id":"8000000000000000","from":"voter-2","sent_at":"2026-11-29T20:04:05.123Z","member":"storage-3","draining":true}`,
 			event{kind: memberDraining, member: "storage-3", draining: true},
 		},

@@ -81,7 +81,8 @@ func suite(t *testing.T, f *fake, g interface {
 	Gateway
 	Backlog
 	Drain
-}) {
+},
+) {
 	of := &DrainedRequest{BootNonce: 1 << 63}
 	if res, err := g.Drained(t.Context(), of); err != nil || !reflect.DeepEqual(res, drained) || !reflect.DeepEqual(f.drain, of) {
 		t.Errorf("drained: %+v, %v, asked %+v", res, err, f.drain)

@@ -79,9 +79,9 @@ type FetchPartition struct {
 	PositionSeen uint64
 	// Round is the newest confirm round that the leader told under this epoch: a
 	// leader that wants to know that it still leads waits until a majority names it.
-	Round        uint64
-	MaxBytes     int  // of batches; one batch always fits
-	Observer     bool // it asks as an observer: it never counts
+	Round    uint64
+	MaxBytes int  // of batches; one batch always fits
+	Observer bool // it asks as an observer: it never counts
 }
 
 // FetchStatus is how a partition answered a fetch.

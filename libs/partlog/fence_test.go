@@ -3,7 +3,6 @@ package partlog
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"path"
 	"syscall"
@@ -160,7 +159,7 @@ func TestFenceFaults(t *testing.T) {
 				promise(t, f, e)
 			}
 			if got, found := openFence(t, mem.CrashClone(nil)).Promised(); got != e || !found {
-				t.Fatal(fmt.Sprintf("fault %d: %d found, %d promised", n, got, e))
+				t.Fatalf("fault %d: %d found, %d promised", n, got, e)
 			}
 		}
 		if !hit {

@@ -343,18 +343,25 @@ func TestLinksInsideAreNotFollowed(t *testing.T) {
 type caseless struct{ vfs.FS }
 
 func (c caseless) Lstat(name string) (fs.FileInfo, error) { return c.FS.Lstat(strings.ToLower(name)) }
+
 func (c caseless) OpenRead(name string) (vfs.File, error) {
 	return c.FS.OpenRead(strings.ToLower(name))
 }
-func (c caseless) Open(name string) (vfs.File, error)   { return c.FS.Open(strings.ToLower(name)) }
+func (c caseless) Open(name string) (vfs.File, error) { return c.FS.Open(strings.ToLower(name)) }
 func (c caseless) Create(name string) (vfs.File, error) { return c.FS.Create(strings.ToLower(name)) }
-func (c caseless) MkdirAll(name string) error           { return c.FS.MkdirAll(strings.ToLower(name)) }
-func (c caseless) Remove(name string) error             { return c.FS.Remove(strings.ToLower(name)) }
-func (c caseless) RemoveAll(name string) error          { return c.FS.RemoveAll(strings.ToLower(name)) }
-func (c caseless) SyncDir(name string) error            { return c.FS.SyncDir(strings.ToLower(name)) }
+
+func (c caseless) MkdirAll(name string) error { return c.FS.MkdirAll(strings.ToLower(name)) }
+
+func (c caseless) Remove(name string) error { return c.FS.Remove(strings.ToLower(name)) }
+
+func (c caseless) RemoveAll(name string) error { return c.FS.RemoveAll(strings.ToLower(name)) }
+
+func (c caseless) SyncDir(name string) error { return c.FS.SyncDir(strings.ToLower(name)) }
+
 func (c caseless) ReadDir(name string) ([]fs.DirEntry, error) {
 	return c.FS.ReadDir(strings.ToLower(name))
 }
+
 func (c caseless) Rename(from, to string) error {
 	return c.FS.Rename(strings.ToLower(from), strings.ToLower(to))
 }
@@ -393,8 +400,10 @@ func mustOpenAt(t *testing.T, s *Store, name string, id, judged topic.Incarnatio
 
 func TestParseKey(t *testing.T) {
 	for _, e := range []Entry{
-		{Name: "orders", Topic: "orders"}, {Name: "orders.stale-3f9a17c4e2b08d51-2", Topic: "orders", Kind: SetAside},
-		{Name: "orders.quarantine", Topic: "orders", Kind: Superseded}, {Name: "orders@3f9a17c4e2b08d51", Topic: "orders", Kind: Staged},
+		{Name: "orders", Topic: "orders"},
+		{Name: "orders.stale-3f9a17c4e2b08d51-2", Topic: "orders", Kind: SetAside},
+		{Name: "orders.quarantine", Topic: "orders", Kind: Superseded},
+		{Name: "orders@3f9a17c4e2b08d51", Topic: "orders", Kind: Staged},
 	} {
 		if got, ok := ParseKey(e.Key()); !ok || got != e {
 			t.Errorf("%s: %+v, %t", e.Key(), got, ok)

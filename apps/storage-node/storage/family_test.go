@@ -25,7 +25,6 @@ type family struct {
 	mem      *vfs.Mem
 	next     uint64 // number of the next record, and of the next id
 	children map[string]*childLedger
-	ended    []*childLedger   // lives that were deleted
 	commits  map[string]int64 // commit time in the parent, by payload
 }
 

@@ -31,7 +31,7 @@ func (p *Partition) Fence(epoch topic.Epoch, known quorum.Leadership, positions 
 		}
 		return out
 	}
-	var q = p.queue.Load()
+	q := p.queue.Load()
 	if p.leader != nil && p.leader.Ended() != nil {
 		q = p.resignLocked()
 	} else if p.leader == nil {
