@@ -347,7 +347,7 @@ func (c caseless) Lstat(name string) (fs.FileInfo, error) { return c.FS.Lstat(st
 func (c caseless) OpenRead(name string) (vfs.File, error) {
 	return c.FS.OpenRead(strings.ToLower(name))
 }
-func (c caseless) Open(name string) (vfs.File, error) { return c.FS.Open(strings.ToLower(name)) }
+func (c caseless) Open(name string) (vfs.File, error)   { return c.FS.Open(strings.ToLower(name)) }
 func (c caseless) Create(name string) (vfs.File, error) { return c.FS.Create(strings.ToLower(name)) }
 
 func (c caseless) MkdirAll(name string) error { return c.FS.MkdirAll(strings.ToLower(name)) }
