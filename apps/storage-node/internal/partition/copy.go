@@ -57,9 +57,10 @@ func (s *Set) on(node string) (quorum.Replica, bool) {
 
 // identify compares the copy with what the metastore records, and gives a new
 // one its identities. Those of a copy that others will count are durable before it
-// is used; those of a lone one before they are recorded (Identity). vouched is the
-// end of what the copy may have said that it has, beside its high watermark.
-func (p *Partition) identify(set *Set, vouched int64) error {
+// is used; those of a lone one before they are recorded (Identity). The log is whole up
+// to there; vouched is the end of what the copy may have said that it has, beside its
+// high watermark.
+func (p *Partition) identify(set *Set, whole, vouched int64) error {
 	st, found := p.log.State()
 	want, recorded := set.on(p.s.Node)
 	promised, valid := p.fenceFile.Promised()
@@ -69,7 +70,7 @@ func (p *Partition) identify(set *Set, vouched int64) error {
 	verdict := quorum.JudgeCopy(quorum.Found{
 		Disk: p.s.DiskID, Directory: found && st.DiskID == p.s.DiskID, Copy: st.CopyID,
 		FenceValid: valid || set.only(p.s.Node), // nobody asks the only replica for a promise
-		LEO:        p.log.LEO(), HWM: max(st.HWM, vouched),
+		LEO:        min(p.log.LEO(), whole), HWM: max(st.HWM, vouched),
 	}, want, set.only(p.s.Node))
 	if verdict == quorum.Lost && set.only(p.s.Node) {
 		return fmt.Errorf("%w: copy %s on disk %s is recorded", ErrLost, want.Copy, want.Disk)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/problem"
@@ -159,5 +160,45 @@ func spoil(t *testing.T, fs vfs.FS, payload string) {
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A copy of a set that has damage above its high watermark is another one before that
+// is cut: a crash in between must not leave one that counts with less than it said.
+func TestDamagedTailIsCutByAnotherCopy(t *testing.T) {
+	fs := vfs.NewMem()
+	p := openLone(t, fs, loneSet(1))
+	commitOne(t, p, 1, "first")
+	if err := p.SavePositions(nil, true); err != nil {
+		t.Fatal(err)
+	}
+	id, err := p.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commitOne(t, p, 2, "spoiled")
+	commitOne(t, p, 3, "last")
+	set := setOfThree(2, "s2", 0)
+	set.Replicas[0].Copy = id
+	left := fs.Copy()
+	spoil(t, left, "spoiled")
+	full := vfs.NewFault(left, func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpWrite && strings.Contains(op.Path, "state") {
+			return vfs.Fault{Err: io.ErrShortWrite}
+		}
+		return vfs.Fault{}
+	})
+	ref := topic.Ref{Topic: "t", Incarnation: 1}
+	s, _ := sharedOn(t, full)
+	if _, err := Open(s, ref, "/p", set); err == nil {
+		t.Fatal("it was opened without an identity")
+	}
+	s, _ = sharedOn(t, left)
+	s.Random(make([]byte, 8)) // its sequence begins anew, with the id that the copy has
+	if p, err = Open(s, ref, "/p", set); err != nil {
+		t.Fatal(err)
+	}
+	if p.state.CopyID == id || p.log.LEO() != 1 {
+		t.Errorf("it is copy %s, as before: %v; its log ends at %d", p.state.CopyID, p.state.CopyID == id, p.log.LEO())
 	}
 }

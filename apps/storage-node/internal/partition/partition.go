@@ -161,9 +161,12 @@ func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}
 	p.log = log
-	vouched, err := p.lookForDamage(&set)
+	whole, vouched, err := p.lookForDamage(&set)
 	if err == nil {
-		err = p.identify(&set, vouched)
+		err = p.identify(&set, whole, vouched)
+	}
+	if err == nil && vouched > 0 { // after the new identity is on disk: without what was cut nothing would tell
+		err = log.Truncate(whole)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", ref, err), log.Close())

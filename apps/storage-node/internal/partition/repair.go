@@ -24,19 +24,19 @@ const (
 var errDamaged = errors.New("this copy is damaged and is being repaired")
 
 // lookForDamage looks for what recovery found missing in a copy that has others.
-// Damage below the high watermark is repaired; what lies above it is cut, and the
-// end of it returned: the copy said that it had it, and must not be counted with
-// that.
-func (p *Partition) lookForDamage(set *Set) (vouched int64, err error) {
+// Damage below the high watermark is repaired; what lies above it, from whole on, has
+// to be cut: the copy said that it had everything up to vouched, and must not be
+// counted with that.
+func (p *Partition) lookForDamage(set *Set) (whole, vouched int64, err error) {
+	end := p.log.WrittenEnd()
 	if set.only(p.s.Node) || p.log.Recovery().GapOffsets == 0 {
-		return 0, nil
+		return end, 0, nil
 	}
 	st, _ := p.log.State()
-	end := p.log.WrittenEnd()
 	for at := p.log.LogStart(); at < end; {
 		gaps, next, err := p.log.Gaps(at, end)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		for _, g := range gaps {
 			switch {
@@ -44,12 +44,12 @@ func (p *Partition) lookForDamage(set *Set) (vouched int64, err error) {
 			case g.From < st.HWM:
 				p.damage = append(p.damage, partlog.Gap{From: g.From, To: min(g.To, st.HWM)})
 			default:
-				return end, p.log.Truncate(g.From)
+				return g.From, end, nil
 			}
 		}
 		at = next
 	}
-	return 0, nil
+	return end, 0, nil
 }
 
 // contiguous tells whether the batches of a chunk follow offset and each other, and
