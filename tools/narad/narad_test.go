@@ -130,7 +130,7 @@ func TestExitStatusAndHints(t *testing.T) {
 		exit int
 		says string
 	}{
-		{"no-such-command", 2, "it has: topic, pub"},
+		{"no-such-command", 2, "it has: topic, children, pub"},
 		{"topic no-such", 2, "it has: add, ls"},
 		{"topic ls --bogus", 2, "bogus"},
 		{"topic add", 2, "wants NAME"},
@@ -244,7 +244,7 @@ func TestCompletion(t *testing.T) {
 	cmd := exec.Command(bash, "-c", `source <(narad completion bash)
 complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _narad_complete; echo "${COMPREPLY[@]}"; }
 complete_line narad to
-complete_line narad topic r
+complete_line narad topic rm
 complete_line narad sub --pe`)
 	cmd.Env = append(os.Environ(), mainVar+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
