@@ -1,10 +1,12 @@
 package storage_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
 )
 
 func (c *trio) suspected(id string) int {
@@ -170,5 +172,26 @@ func TestInheritedHighWatermarkIsNotCaughtUp(t *testing.T) {
 		c.nodes["s2"].kill()
 		c.mustElect("s3")
 		c.wantRead("s3", ordered(1, 20))
+	})
+}
+
+// The destination of a move whose source is dead has nothing to fetch, perhaps for
+// long. Nobody waits for that copy, so neither does the node's readiness.
+func TestDestinationOfAStalledMoveIsReady(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 10; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		for _, id := range []string{"s1", "s2", "s3"} {
+			c.nodes[id].kill()
+		}
+		c.change(func(a *topic.Assignment) {
+			a.Replicas = slices.Clone(a.Replicas[:2])
+			a.Observers = []topic.Replica{{Node: "s3", DiskID: c.nodes["s3"].disk}}
+			a.ConfigVersion++
+		})
+		c.nodes["s3"].start()
+		c.until("s3 is ready", func() bool { return !c.nodes["s3"].role.CatchingUp() })
 	})
 }

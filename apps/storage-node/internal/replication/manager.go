@@ -183,12 +183,15 @@ func (m *Manager) pass(ctx context.Context) bool {
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			// What a move brings here counts for nothing yet: it may wait for its
+			// source for long, and nobody else waits for it.
+			if _, counts := a.ReplicaOn(m.cfg.Self); counts {
+				caughtUp = caughtUp && p != nil && p.CaughtUp()
+			}
 			if p == nil {
-				caughtUp = false
 				return
 			}
 			copies[a.Ref] = p
-			caughtUp = caughtUp && p.CaughtUp()
 			reports = append(reports, m.report(a, p)...)
 			if a.Leader != "" && a.Leader != m.cfg.Self {
 				if byLeader[a.Leader] == nil {
