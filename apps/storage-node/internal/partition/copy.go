@@ -109,6 +109,9 @@ func (p *Partition) Identity() (topic.ID64, error) {
 	if !saved {
 		p.saveMu.Lock()
 		defer p.saveMu.Unlock()
+		p.posMu.Lock()
+		st = p.state // newer positions may have been written while this waited
+		p.posMu.Unlock()
 		st.HWM = p.hwm.Load()
 		if err := p.log.SaveState(st, true); err != nil {
 			return 0, fmt.Errorf("save the identity of %s: %w", p.ref, err)
