@@ -30,7 +30,7 @@ race: ## run the same tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) work
 
 e2e: build ## run the end-to-end tests on the built programs
-	$(GO) test -tags e2e -count=1 -timeout 20m $(TESTFLAGS) ./e2e/...
+	$(GO) test -tags e2e -count=1 -timeout 20m $(TESTFLAGS) ./e2e/scenarios/
 
 bench: build ## measure a fresh cluster on loopback against a bare server with a group fsync
 	$(BIN)/bench dev $(ARGS)

@@ -35,17 +35,17 @@ func crashDuration(t *testing.T, usual time.Duration) time.Duration {
 }
 
 func TestGatewaysAndVotersKilledWithoutADuplicate(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Gateway}, 1, 45*time.Second)
+	crashProof(t, []string{harness.Voter, harness.Gateway}, 1, 25*time.Second)
 }
 
 func TestEverythingKilledWithoutALoss(t *testing.T) {
-	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway}, 1, 45*time.Second)
+	crashProof(t, []string{harness.Voter, harness.Storage, harness.Gateway}, 1, 25*time.Second)
 }
 
 // With three copies a partition whose leader is killed is elected anew, while the
 // killed node comes back, cuts its uncommitted tail and follows.
 func TestReplicasKilledWithoutALoss(t *testing.T) {
-	crashProof(t, []string{harness.Storage}, 3, 25*time.Second)
+	crashProof(t, []string{harness.Storage}, 3, 20*time.Second)
 }
 
 // crashProof kills nodes of the given roles, each in turn and in random order,

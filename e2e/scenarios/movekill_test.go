@@ -18,7 +18,7 @@ import (
 
 const (
 	// killFor is how long moves are interrupted.
-	killFor = 20 * time.Second
+	killFor = 10 * time.Second
 	// killRate is messages a second meanwhile.
 	killRate = 500
 )
