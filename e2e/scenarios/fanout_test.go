@@ -35,6 +35,7 @@ const (
 // three copies, so that nothing is rebalanced meanwhile: what is killed in the middle of
 // a move is the business of the scenarios of moves.
 func TestChildrenUnderKills(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -28,6 +28,7 @@ const (
 // partition moves away and back; the topic grows; a storage node is added. Nothing is
 // lost, everything comes to rest, and no copy is left where none belongs.
 func TestMovesInterrupted(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
