@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
@@ -9,9 +10,11 @@ import (
 // TestLeaderWithAStuckDiskIsReplaced: its heartbeats must not keep the others
 // from electing while it stands in a write.
 func TestLeaderWithAStuckDiskIsReplaced(t *testing.T) {
-	hosts := trio(t)
+	disks := map[*host]*stuckDisk{}
+	hosts := trioWith(t, func(h *host) { disks[h] = hang(h) })
 	old := leaderOf(t, hosts...)
-	stuckSince(old, stallHandOff)
+	disks[old].stick(stallHandOff)
+	go func() { _, _, _ = old.Apply(t.Context(), register(old)) }() // the write that never returns
 	var others []*host
 	for _, h := range hosts {
 		if h != old {
@@ -23,8 +26,12 @@ func TestLeaderWithAStuckDiskIsReplaced(t *testing.T) {
 
 // TestVoterWithAStuckDiskEnds: after a while it gives up, with a reason.
 func TestVoterWithAStuckDiskEnds(t *testing.T) {
-	h := single(t)
-	stuckSince(h, stallExit)
+	h := newHost(t, "v1", true)
+	h.tune = alone
+	disk := hang(h)
+	bootstrapped(t, h)
+	disk.stick(stallExit)
+	go func() { _, _, _ = h.Apply(t.Context(), register(h)) }()
 	select {
 	case <-h.Done():
 	case <-time.After(patience):
@@ -35,8 +42,38 @@ func TestVoterWithAStuckDiskEnds(t *testing.T) {
 	}
 }
 
-// stuckSince makes the node believe that a log write began so long ago.
-func stuckSince(h *host, ago time.Duration) {
+// stuckDisk lets log writes of a host stand until the test ends.
+type stuckDisk struct {
+	h    *host
+	free chan struct{}
+
+	mu  sync.Mutex
+	ago time.Duration // how long a standing write says that it has taken; 0: writes pass
+}
+
+// hang must be called before the host starts.
+func hang(h *host) *stuckDisk {
+	d := &stuckDisk{h: h, free: make(chan struct{})}
+	h.hooks.logFault = d.write
+	h.t.Cleanup(func() { close(d.free) }) // before the host stops: cleanups run backwards
+	return d
+}
+
+func (d *stuckDisk) stick(ago time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ago = ago
+}
+
+func (d *stuckDisk) write() error {
+	d.mu.Lock()
+	ago := d.ago
+	d.mu.Unlock()
+	if ago == 0 {
+		return nil
+	}
 	began := time.Now().Add(-ago)
-	h.logs.busy.Store(&began)
+	d.h.logs.busy.Store(&began)
+	<-d.free
+	return nil
 }
