@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -59,21 +59,10 @@ func TestContract(t *testing.T) {
 		Serve(s, f)
 		ServeBacklog(s, f)
 		ServeDrain(s, f)
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- s.Serve(ln) }()
+		addr := testkit.Serve(t, s)
 		c := rpc.NewClient(rpc.ClientConfig{NodeID: "s1", ClusterID: func() string { return "c" }})
-		t.Cleanup(func() {
-			c.Close()
-			_ = s.Close()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-		suite(t, f, NewClient(c.Peer("g1", ln.Addr().String())))
+		t.Cleanup(c.Close)
+		suite(t, f, NewClient(c.Peer("g1", addr)))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,19 +40,7 @@ func newPeer(t *testing.T, err error) *peer {
 	p := &peer{err: err}
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "peer", ClusterID: func() string { return "c1" }, Log: slog.New(slog.DiscardHandler)})
 	metaapi.Serve(s, p)
-	ln, lnErr := net.Listen("tcp", "127.0.0.1:0")
-	if lnErr != nil {
-		t.Fatal(lnErr)
-	}
-	p.addr = ln.Addr().String()
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	p.addr = testkit.Serve(t, s)
 	return p
 }
 

@@ -3,12 +3,12 @@ package metaapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"reflect"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -37,19 +37,7 @@ func TestChildrenContract(t *testing.T) {
 	}}}
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "v1", ClusterID: func() string { return "" }, Log: slog.New(slog.DiscardHandler)})
 	ServeChildren(s, c)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	addr := ln.Addr().String()
+	addr := testkit.Serve(t, s)
 	attach := AttachChildRequest{Parent: "p", ParentIncarnation: 4, Child: "c", ChildIncarnation: 5, DelayMS: 9}
 	detach := DetachChildRequest{Parent: "p", ParentIncarnation: 4, Child: "c", AttachEpoch: 1 << 63}
 	create := CreateChildRequest{Name: "c", Config: topic.DefaultConfig(), Parent: "p", ParentIncarnation: 4, DelayMS: 1}

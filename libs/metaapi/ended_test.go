@@ -3,13 +3,13 @@ package metaapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -31,19 +31,7 @@ func serveEndings(t *testing.T, e Endings) string {
 	t.Helper()
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "v1", ClusterID: func() string { return "" }, Log: slog.New(slog.DiscardHandler)})
 	ServeEndings(s, e)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
+	return testkit.Serve(t, s)
 }
 
 // The largest page and the most ids pass over memory, wire and leader alike.

@@ -3,7 +3,6 @@ package metaapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/release"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -78,19 +78,7 @@ func older(t *testing.T, v Voter) string {
 		NodeID: "v1", ClusterID: func() string { return "" }, Log: slog.New(slog.DiscardHandler), Release: release.First,
 	})
 	Serve(s, v)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
+	return testkit.Serve(t, s)
 }
 
 // fieldOf is a request's field by its JSON name; the request must have it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"reflect"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -110,19 +110,7 @@ func serve(t *testing.T, v Voter) string {
 	t.Helper()
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "v1", ClusterID: func() string { return "" }, Log: slog.New(slog.DiscardHandler)})
 	Serve(s, v)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
+	return testkit.Serve(t, s)
 }
 
 func client(t *testing.T) *rpc.Client {

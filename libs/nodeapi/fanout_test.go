@@ -3,13 +3,13 @@ package nodeapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -50,21 +50,10 @@ func TestFanoutContract(t *testing.T) {
 	}
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "s1", ClusterID: func() string { return "" }, Log: slog.New(slog.DiscardHandler)})
 	ServeFanout(s, f)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	addr := testkit.Serve(t, s)
 	dial := rpc.NewClient(rpc.ClientConfig{NodeID: "v1", ClusterID: func() string { return "" }})
 	t.Cleanup(dial.Close)
-	for name, v := range map[string]Fanout{"memory": f, "wire": NewClient(dial.Peer("s1", ln.Addr().String()))} {
+	for name, v := range map[string]Fanout{"memory": f, "wire": NewClient(dial.Peer("s1", addr))} {
 		f.err = nil
 		marks, err := v.Marks(t.Context(), &ask)
 		if err != nil || !reflect.DeepEqual(*marks, f.marks) || !reflect.DeepEqual(f.got, ask) {
@@ -80,7 +69,7 @@ func TestFanoutContract(t *testing.T) {
 		}
 	}
 	f.err, f.marks.Marks = nil, f.marks.Marks[1:]
-	if _, err := NewClient(dial.Peer("s1", ln.Addr().String())).Marks(t.Context(), &ask); err == nil {
+	if _, err := NewClient(dial.Peer("s1", addr)).Marks(t.Context(), &ask); err == nil {
 		t.Error("a mark is missing, and nobody says so")
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -203,21 +203,10 @@ func replicaOnWire(t testing.TB, r Replica) *ReplicaClient {
 	t.Helper()
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "s1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
 	ServeReplica(s, r)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
+	addr := testkit.Serve(t, s)
 	c := rpc.NewClient(rpc.ClientConfig{NodeID: "s2", ClusterID: func() string { return "c" }})
-	t.Cleanup(func() {
-		c.Close()
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return NewReplicaClient(c.Peer("s1", ln.Addr().String()))
+	t.Cleanup(c.Close)
+	return NewReplicaClient(c.Peer("s1", addr))
 }
 
 func replicaSuite(t *testing.T, f *fakeReplica, n Replica) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -126,21 +126,10 @@ func onWire(t testing.TB, n Node) *Client {
 	t.Helper()
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: "s1", ClusterID: func() string { return "c" }, Log: slog.New(slog.DiscardHandler)})
 	Serve(s, n)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
+	addr := testkit.Serve(t, s)
 	c := rpc.NewClient(rpc.ClientConfig{NodeID: "g1", ClusterID: func() string { return "c" }})
-	t.Cleanup(func() {
-		c.Close()
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return NewClient(c.Peer("s1", ln.Addr().String()))
+	t.Cleanup(c.Close)
+	return NewClient(c.Peer("s1", addr))
 }
 
 func suite(t *testing.T, f *fake, n Node) {

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/release"
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 // olderPeer refuses the fields that it lacks, the first in the order of a strict
@@ -37,19 +37,7 @@ func newOlderPeer(t *testing.T, lacks ...string) *olderPeer {
 			return append(reply, `{}`...), p.judge(r.Body)
 		}})
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.addr = ln.Addr().String()
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	p.addr = testkit.Serve(t, s)
 	return p
 }
 
@@ -185,21 +173,10 @@ func TestOlderReleaseOfTheSameCode(t *testing.T) {
 		NodeID: "old", ClusterID: func() string { return "c1" }, Log: slog.New(slog.DiscardHandler), Release: release.First,
 	})
 	HandleJSON(s, beat, func(_ context.Context, req *beatRequest) (*struct{}, error) { got = *req; return &struct{}{}, nil })
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	defer func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	addr := testkit.Serve(t, s)
 	client, _ := newDropClient(t)
-	peer := client.Peer("old", ln.Addr().String())
-	_, err = peer.Call(t.Context(), beat, []byte(`{"node_id":"n2","release":"r"}`))
+	peer := client.Peer("old", addr)
+	_, err := peer.Call(t.Context(), beat, []byte(`{"node_id":"n2","release":"r"}`))
 	if refusedField(err) != "release" {
 		t.Errorf("its server refuses with %v", err)
 	}

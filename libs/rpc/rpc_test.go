@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 var (
@@ -52,21 +52,9 @@ func newRig(t testing.TB, handle Handler) *rig {
 		}
 		return &helloReply{Greeting: "hello " + req.Name}, nil
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.addr = ln.Addr().String()
-	done := make(chan error, 1)
-	go func() { done <- r.server.Serve(ln) }()
+	r.addr = testkit.Serve(t, r.server)
 	r.client = NewClient(ClientConfig{NodeID: "n2", ClusterID: func() string { return "c1" }})
-	t.Cleanup(func() {
-		r.client.Close()
-		_ = r.server.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(r.client.Close)
 	return r
 }
 

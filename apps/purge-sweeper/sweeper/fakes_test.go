@@ -18,6 +18,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -207,19 +208,7 @@ func serve(t *testing.T, id, cluster string, register func(*rpc.Server)) string 
 	t.Helper()
 	s := rpc.NewServer(rpc.ServerConfig{NodeID: id, ClusterID: func() string { return cluster }, Log: slog.New(slog.DiscardHandler)})
 	register(s)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		_ = s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
+	return testkit.Serve(t, s)
 }
 
 func serveVoter(t *testing.T, id string, v *voter) string {
