@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 // Options says how large a cluster is.
@@ -51,6 +50,9 @@ const (
 	lookEvery  = 20 * time.Millisecond
 )
 
+// portSpan is how many ports from the base `narad dev` may use.
+const portSpan = 60
+
 // Cluster is a running `narad dev`.
 type Cluster struct {
 	t    testing.TB
@@ -81,7 +83,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t, Dir: dir, Base: freePorts(t), done: make(chan error, 1), http: &http.Client{Timeout: 2 * time.Second}}
+	c := &Cluster{t: t, Dir: dir, Base: testkit.FreePorts(t, portSpan), done: make(chan error, 1), http: &http.Client{Timeout: 2 * time.Second}}
 	t.Cleanup(c.end)
 	c.launch(o)
 	return c
@@ -326,33 +328,4 @@ func (c *Cluster) end() {
 	if err := os.RemoveAll(c.Dir); err != nil {
 		c.t.Errorf("remove %s: %v", c.Dir, err)
 	}
-}
-
-// portSpan is how many ports from the base `narad dev` may use.
-const portSpan = 60
-
-// freePorts finds a base below which portSpan ports are free now.
-func freePorts(t testing.TB) int {
-	t.Helper()
-	for range 50 {
-		base := 10_000 + rand.IntN(20_000) // below the range that the kernel hands out to clients
-		if allFree(base) {
-			return base
-		}
-	}
-	t.Fatal("found no free range of ports")
-	return 0
-}
-
-func allFree(base int) bool {
-	for p := base; p < base+portSpan; p++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", p))
-		if err != nil {
-			return false
-		}
-		if err := l.Close(); err != nil {
-			return false
-		}
-	}
-	return true
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/narad-mq/narad/libs/backup"
 	"github.com/narad-mq/narad/libs/metastate"
-	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -64,7 +63,6 @@ func recovered(t *testing.T, found func(Found) (*Founded, error)) (*host, *Found
 	t.Helper()
 	v := newHost(t, "v9", true)
 	v.tune, v.dir = alone, filepath.Join(t.TempDir(), "raft")
-	v.addr = testkit.FreeAddr(t)
 	out, err := found(Found{ServerID: ServerID("v9", 77), Addr: v.addr, Dir: v.dir, NowMS: foundedMS})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -54,16 +55,12 @@ type host struct {
 
 func newHost(t *testing.T, id string, voter bool) *host {
 	t.Helper()
-	h := &host{t: t, id: id, dir: t.TempDir(), voter: voter}
+	h := &host{t: t, id: id, dir: t.TempDir(), addr: testkit.FreeAddr(t), voter: voter}
 	t.Cleanup(h.stop)
 	return h
 }
 
 func (h *host) config() Config {
-	bind := h.addr
-	if bind == "" {
-		bind = "127.0.0.1:0"
-	}
 	logger := h.log
 	if os.Getenv("RAFT_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", h.id)
@@ -72,7 +69,7 @@ func (h *host) config() Config {
 	if h.tune != nil {
 		h.tune(&timing)
 	}
-	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: bind, Voter: h.voter, Gated: h.gated, Timing: timing, Logger: logger}
+	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: h.addr, Voter: h.voter, Gated: h.gated, Timing: timing, Logger: logger}
 }
 
 // start opens the node as a new process would.
@@ -83,7 +80,7 @@ func (h *host) start() {
 	if err != nil {
 		h.t.Fatalf("open %s: %v", h.id, err)
 	}
-	h.Node, h.addr = n, n.Addr()
+	h.Node = n
 }
 
 func (h *host) stop() {

@@ -54,7 +54,8 @@ func TestKillNineKeepsWhatWasAcknowledged(t *testing.T) {
 	next := 0
 	for round := range 3 {
 		next = killedChild(t, dir, next, 40+25*round) + 1
-		h := &host{t: t, id: "v1", dir: dir, voter: true, nonce: topic.ID64(round + 2)}
+		h := newHost(t, "v1", true)
+		h.dir, h.nonce = dir, topic.ID64(round+2)
 		h.start()
 		leaderOf(t, h)
 		all, err := h.View().Topics("", "", next+10)

@@ -19,8 +19,11 @@ var layers = []struct {
 	{"tools", []string{"tools/...", "e2e/..."}},
 }
 
-// anywhere may be imported by tests of every layer.
+// anywhere may be imported by tests of every layer, and by what tests alone import.
 var anywhere = []string{"libs/testkit/..."}
+
+// testOnly are packages that are no test files and that tests alone import.
+var testOnly = []string{"e2e/harness"}
 
 // Ban forbids an import.
 type Ban struct {

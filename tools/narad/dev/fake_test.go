@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -105,22 +104,7 @@ func fakeConfig(dir string, base int, size Size) Config {
 	}
 }
 
-func freeBase(t *testing.T) int {
-	t.Helper()
-	for range 50 {
-		base := 10_000 + rand.IntN(20_000) // below what the kernel hands out to clients
-		free := true
-		for p := base; p < base+PortSpan && free; p++ {
-			l, err := net.Listen("tcp", address(p))
-			free = err == nil && l.Close() == nil
-		}
-		if free {
-			return base
-		}
-	}
-	t.Fatal("found no free range of ports")
-	return 0
-}
+func freeBase(t *testing.T) int { return testkit.FreePorts(t, PortSpan) }
 
 // running is a cluster of fakes.
 type running struct {
