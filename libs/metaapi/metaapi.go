@@ -180,7 +180,7 @@ type MembersResult struct {
 	LeaderID  string           `json:"leader_id"`
 	ClusterID string           `json:"cluster_id"`
 	AgesMS    map[string]int64 `json:"ages_ms"`
-	Members   []topic.Member   `json:"members"` // by id; what a heartbeat carries may be older than AgesMS
+	Members   []topic.Member   `json:"members"` // by id; what a heartbeat carries is that of the last stamp
 	// DeadMarkingRefused: the breaker keeps silent members from being marked dead.
 	DeadMarkingRefused bool `json:"dead_marking_refused,omitempty"`
 }

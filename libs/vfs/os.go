@@ -68,7 +68,7 @@ func (osFS) Usage(name string) (total, free uint64, err error) {
 		return 0, 0, &fs.PathError{Op: "statfs", Path: name, Err: err}
 	}
 	block := uint64(st.Bsize)
-	return st.Blocks * block, st.Bavail * block, nil
+	return (st.Blocks - st.Bfree + st.Bavail) * block, st.Bavail * block, nil
 }
 
 type osFile struct{ f *os.File }

@@ -48,8 +48,9 @@ type FS interface {
 	// Lock takes an exclusive lock that ends with Close of the result or with
 	// the process; it fails at once when another holder lives.
 	Lock(name string) (io.Closer, error)
-	// Usage tells the size of the file system that holds name and what of it is
-	// still free to this process, in bytes.
+	// Usage tells, in bytes, what of the file system that holds name is used or
+	// free to a process without privileges, and what of it is free. As df counts:
+	// what is reserved for root belongs to neither.
 	Usage(name string) (total, free uint64, err error)
 }
 

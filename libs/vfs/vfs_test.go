@@ -102,6 +102,9 @@ func contract(t *testing.T, f vfs.FS, root string) {
 	if total, free, err := f.Usage(root); err != nil || total == 0 || free > total {
 		t.Errorf("Usage = %d, %d, %v", total, free, err)
 	}
+	if got := vfs.UsedPercent(f, root); got < 0 || got > 100 {
+		t.Errorf("UsedPercent = %d", got)
+	}
 	if info, err := f.Lstat(d); err != nil || !info.IsDir() {
 		t.Errorf("Lstat of a directory = %v, %v", info, err)
 	}
@@ -187,6 +190,9 @@ func TestCapacity(t *testing.T) {
 	}
 	if _, free, _ := m.Usage("/"); free != 0 {
 		t.Errorf("free = %d", free)
+	}
+	if got := vfs.UsedPercent(m, "/"); got != 100 {
+		t.Errorf("a full disk is used to %d percent", got)
 	}
 	must(t, a.Truncate(4))
 	if n, err := a.WriteAt(make([]byte, 6), 4); n != 6 || err != nil {

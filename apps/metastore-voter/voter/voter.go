@@ -62,7 +62,10 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	m, err := member.Open(cfg.Member, member.Deps{Log: deps.Log, Registry: deps.Registry})
+	m, err := member.Open(cfg.Member, member.Deps{
+		Log: deps.Log, Registry: deps.Registry,
+		Load: func() (int64, int) { return 0, vfs.UsedPercent(vfs.OS(), cfg.Member.DataDir) },
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,12 @@ func TestThreeVotersAndTwoNonVoters(t *testing.T) {
 			t.Errorf("%s is in cluster %q", m.cfg.NodeID, m.member.ClusterID())
 		}
 	}
+	testkit.Poll(t, patience, "every voter has told how full its disk is", func() bool {
+		res, err := gateway.member.Leader().Members(within(t))
+		return err == nil && !slices.ContainsFunc(res.Members, func(m topic.Member) bool {
+			return m.Role == topic.RoleVoter && m.DiskUsedPercent == 0
+		})
+	})
 	for _, s := range c.leader(t).member.Raft().Configuration().Servers {
 		if s.Voter != (s.ID[0] == 'v') {
 			t.Errorf("suffrage of %s: voter %t", s.ID, s.Voter)

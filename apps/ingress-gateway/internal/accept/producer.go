@@ -69,7 +69,6 @@ type Producer struct {
 	draining atomic.Bool
 	caughtUp atomic.Bool
 	full     atomic.Bool               // the disk is above the watermark
-	used     atomic.Int64              // percent of the disk
 	free     atomic.Int64              // bytes of the disk
 	share    atomic.Int64              // bytes that one topic may hold; 0: not known yet
 	waiting  atomic.Int64              // calls in Append
@@ -128,7 +127,6 @@ func (p *Producer) look() {
 	if total, free, err := p.deps.FS.Usage(p.deps.Dir); err == nil && total > 0 {
 		limit := total / 100 * uint64(p.cfg.Watermark)
 		p.free.Store(int64(free))
-		p.used.Store(int64(100 * (total - min(free, total)) / total))
 		p.full.Store(total-min(free, total) >= limit)
 		p.share.Store(int64(limit / topicShare))
 	}
@@ -185,7 +183,7 @@ func (p *Producer) CanAccept() error {
 
 // Load is what heartbeats show: records not dispatched, percent of the disk used.
 func (p *Producer) Load() (backlog int64, diskUsedPercent int) {
-	return p.stats.Load().Backlog, int(p.used.Load())
+	return p.stats.Load().Backlog, vfs.UsedPercent(p.deps.FS, p.deps.Dir)
 }
 
 // Oldest is when the oldest record that is not dispatched was accepted, in Unix

@@ -201,8 +201,15 @@ func (l *look) nodes() {
 		if m.DiskUsedPercent >= DiskPage {
 			severity = Page
 		}
-		l.add(severity, DiskNearlyFull, m.ID, time.Time{}, fmt.Sprintf("the data disk is %d%% full", m.DiskUsedPercent), "shorten retention or enlarge the disk; delete no file")
+		l.add(severity, DiskNearlyFull, m.ID, time.Time{}, fmt.Sprintf("the data disk is %d%% full", m.DiskUsedPercent), makeRoom(m.Role))
 	}
+}
+
+func makeRoom(role topic.MemberRole) string {
+	if role == topic.RoleVoter {
+		return "enlarge the disk; delete no file: a voter whose disk is full takes no change of the metadata"
+	}
+	return "shorten retention or enlarge the disk; delete no file"
 }
 
 func revive(role topic.MemberRole) string {

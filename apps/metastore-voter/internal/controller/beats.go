@@ -2,8 +2,7 @@ package controller
 
 import (
 	"context"
-	"slices"
-	"strings"
+	"fmt"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -114,22 +113,26 @@ func (c *Controller) stamp(ctx context.Context, t *term) bool {
 }
 
 // Members implements metaapi.Voter: the records as applied here, and the age of
-// everybody heard in this term.
+// everybody heard in this term. The view's table would not do: stamps do not
+// refresh it, so that a disk that fills up would never be seen.
 func (c *Controller) Members(context.Context) (*metaapi.MembersResult, error) {
 	t, err := c.leading()
 	if err != nil {
 		return nil, err
 	}
 	now := c.mono()
-	view := c.raft.View()
 	out := &metaapi.MembersResult{
-		LeaderID: c.cfg.NodeID, ClusterID: view.ClusterID(), AgesMS: map[string]int64{}, Members: []topic.Member{},
+		LeaderID: c.cfg.NodeID, ClusterID: c.raft.View().ClusterID(), AgesMS: map[string]int64{}, Members: []topic.Member{},
 		DeadMarkingRefused: c.refused.Load(),
 	}
-	for _, m := range view.Members().ByID {
-		out.Members = append(out.Members, *m)
+	err = c.raft.Read(func(r metastate.Reader) error {
+		list, err := metastate.AllMembers(r)
+		out.Members = append(out.Members, list...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the members: %w", err)
 	}
-	slices.SortFunc(out.Members, func(a, b topic.Member) int { return strings.Compare(a.ID, b.ID) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, at := range t.heard {

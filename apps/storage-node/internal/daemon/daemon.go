@@ -60,7 +60,7 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	fs, dir := vfs.OS(), cfg.Member.DataDir
 	m, err := member.Open(cfg.Member, member.Deps{
 		Log: log, Registry: registry,
-		Load: func() (int64, int) { return 0, usedPercent(fs, dir) },
+		Load: func() (int64, int) { return 0, vfs.UsedPercent(fs, dir) },
 	})
 	if err != nil {
 		return nil, err
@@ -90,15 +90,6 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	nodeapi.ServeReplica(m.Server(), role.Replica())
 	nodeapi.ServeCandidate(m.Server(), role.Replica())
 	return &Daemon{log: log, member: m, role: role, bus: b}, nil
-}
-
-// usedPercent is the use of the data disk, for display; 0 when it cannot be told.
-func usedPercent(fs vfs.FS, dir string) int {
-	total, free, err := fs.Usage(dir)
-	if err != nil || total == 0 {
-		return 0
-	}
-	return int(100 - free*100/total)
 }
 
 // confirm asks the Raft leader about incarnations. Anything but an answer is an
