@@ -9,14 +9,35 @@ import (
 )
 
 // VouchRequest asks a node about partitions that it leads, at most
-// MaxVouchPartitions.
+// MaxVouchPartitions, or MaxVouchHistories with their histories.
 type VouchRequest struct {
 	Partitions []topic.Ref `json:"partitions"`
+	// Histories asks for Vouch.History too, which is what a copy that moved away is
+	// compared with.
+	Histories bool `json:"histories,omitempty"`
 }
 
 // MaxVouchPartitions bounds one VouchRequest: far above the moves that run at
 // once, and a reply of some 200 bytes for each copy of each.
 const MaxVouchPartitions = 1000
+
+// MaxVouchHistories bounds one VouchRequest with histories: one of 4,096 epochs, the
+// longest, is some 200 KB.
+const MaxVouchHistories = 16
+
+// EpochStart tells where the batches of an epoch begin in a log.
+type EpochStart struct {
+	Epoch topic.Epoch `json:"epoch"`
+	Start int64       `json:"start"`
+}
+
+// Limit is how many partitions the request may name.
+func (r *VouchRequest) Limit() int {
+	if r.Histories {
+		return MaxVouchHistories
+	}
+	return MaxVouchPartitions
+}
 
 // VouchResult answers in the order of the request.
 type VouchResult struct {
@@ -37,6 +58,8 @@ type Vouch struct {
 	Bytes  int64 `json:"bytes"` // of the log
 
 	Copies []VouchedCopy `json:"copies"` // of the replicas, then of others that fetch
+
+	History []EpochStart `json:"history,omitempty"` // of the log, ascending; none unless asked for
 }
 
 // VouchedCopy is one copy as the leader knows it.
@@ -68,8 +91,8 @@ var methodVouch = rpc.Method{Name: "vouch", Class: rpc.ClassControl, MaxRequest:
 
 // Vouch implements Candidate.
 func (c *ReplicaClient) Vouch(ctx context.Context, req *VouchRequest) (*VouchResult, error) {
-	if len(req.Partitions) > MaxVouchPartitions {
-		return nil, c.tooMany(methodVouch, len(req.Partitions), MaxVouchPartitions)
+	if limit := req.Limit(); len(req.Partitions) > limit {
+		return nil, c.tooMany(methodVouch, len(req.Partitions), limit)
 	}
 	res, err := rpc.CallJSON[VouchResult](ctx, c.peer, methodVouch, req)
 	if err == nil && len(res.Partitions) != len(req.Partitions) {

@@ -1,12 +1,6 @@
 package partlog
 
-import (
-	"errors"
-	"fmt"
-	"io/fs"
-
-	"github.com/narad-mq/narad/libs/vfs"
-)
+import "github.com/narad-mq/narad/libs/vfs"
 
 // BytesFrom is about how many bytes of the log stand at or above an offset: never
 // fewer, and at most one entry of the index more, or a whole segment where none is
@@ -31,35 +25,22 @@ func (l *Log) BytesFrom(offset int64) int64 {
 	return max(total, 0)
 }
 
-// PeekState reads the state of a copy that is not open, without changing anything;
-// found is false when none is there or none is valid.
-func PeekState(fsys vfs.FS, dir string) (st State, found bool, err error) {
-	st, _, found, err = peek(fsys, dir)
-	return st, found, err
+// Remains is what a copy that nobody has open holds.
+type Remains struct {
+	State  State
+	Found  bool         // the state: one was there, and valid
+	LEO    int64        // end of its log
+	Epochs []EpochStart // of its log
 }
 
-// PeekEpochs reads the epoch history of a copy that is not open, as it was when its
-// state was saved last: none when no state is there or valid, and newer epochs may
-// be in the log.
-func PeekEpochs(fsys vfs.FS, dir string) ([]EpochStart, error) {
-	_, snap, _, err := peek(fsys, dir)
-	return snap.epochs, err
-}
-
-func peek(fsys vfs.FS, dir string) (st State, snap snapshot, found bool, err error) {
-	generation := uint64(0)
-	s := slots{fs: fsys, dir: dir}
-	for i := range s.files {
-		b, err := readWhole(fsys, s.name(i))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && b == nil {
-			continue
-		}
-		if err != nil {
-			return State{}, snapshot{}, false, fmt.Errorf("read the state in %s: %w", dir, err)
-		}
-		if g, slot, has, perr := parseSlot(b); perr == nil && (!found || g > generation) {
-			generation, st, snap, found = g, slot, has, true
-		}
+// Examine recovers the log of a copy that nobody has open, as Open does, and tells
+// what is in it. It costs what Open costs.
+func Examine(fsys vfs.FS, dir string, opt Options) (Remains, error) {
+	l, err := Open(fsys, dir, opt)
+	if err != nil {
+		return Remains{}, err
 	}
-	return st, snap, found, nil
+	r := Remains{LEO: l.LEO(), Epochs: l.Epochs()}
+	r.State, r.Found = l.State()
+	return r, l.Close()
 }

@@ -32,19 +32,25 @@ func TestBytesFromIsNeverTooLittle(t *testing.T) {
 	}
 }
 
-func TestPeekState(t *testing.T) {
+// What a process that was killed left is told as that which opens it next finds it.
+func TestExamine(t *testing.T) {
 	fs := newFS(t)
-	if _, found, err := PeekState(fs, dir); found || err != nil {
-		t.Fatalf("where nothing is: found %v, %v", found, err)
+	l := lead(t, fs, Options{})
+	if err := l.SaveState(State{CopyID: 7, DiskID: 8, HWM: 1}, true); err != nil {
+		t.Fatal(err)
 	}
-	l := open(t, fs, Options{})
-	for i := range int64(3) {
-		if err := l.SaveState(State{CopyID: 7, DiskID: 8, HWM: i, Position: []byte("x")}, true); err != nil {
-			t.Fatal(err)
+	app(t, l, batch(t, streamOf(1), 1, 3, 100), 1)
+	if _, err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	left := fs.Copy()
+	for range 2 { // it changes nothing
+		r, err := Examine(left, dir, Options{})
+		if err != nil || !r.Found || r.State.CopyID != topic.ID64(7) || r.State.HWM != 1 || r.LEO != l.LEO() || len(r.Epochs) != 1 || r.LEO == 0 {
+			t.Fatalf("%+v, %v; the log ends at %d", r, err, l.LEO())
 		}
 	}
-	st, found, err := PeekState(fs, dir)
-	if err != nil || !found || st.CopyID != topic.ID64(7) || st.HWM != 2 {
-		t.Fatalf("%+v, found %v, %v", st, found, err)
+	if r, err := Examine(newFS(t), dir, Options{}); err != nil || r.Found || r.LEO != 0 || len(r.Epochs) != 0 {
+		t.Fatalf("where nothing is: %+v, %v", r, err)
 	}
 }

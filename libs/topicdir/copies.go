@@ -16,13 +16,19 @@ type Retiring struct {
 	Topic       string
 	Incarnation topic.Incarnation // that the marker of the topic's directory has to carry
 	Partition   int32
-	Copy        topic.ID64 // that was judged
-	// Remove: a leader vouched for all that the copy had. Else it is only set aside,
-	// for an operator.
+	// Judge looks at the copy in a directory and says what becomes of it; with an
+	// error, such as that the node holds the partition by now, the copy stays. It is
+	// called under the guard, so what it saw is what is moved.
+	Judge func(dir string) (Judged, error)
+}
+
+// Judged is what becomes of a copy.
+type Judged struct {
+	Copy topic.ID64 // its id
+	// Remove: a leader holds all that the copy has. Else it is only set aside, for an
+	// operator, with a note that says since when and why.
 	Remove bool
-	// Identity reads the id of the copy in a directory again, and refuses when the
-	// node holds the partition by now. It is called under the guard.
-	Identity func(dir string) (topic.ID64, error)
+	Note   Note
 }
 
 // quarantined and leaving end the names of copies that are set aside: for an
@@ -34,10 +40,10 @@ const (
 
 // Retire takes the directory of a copy away from the partition's name, durably, and
 // removes it there if it is to be removed, with what an interrupted call left.
-// Errors that say that it was left alone: ErrAbsent, ErrChanged. bytes is what was
-// removed.
+// Errors that say that it was left alone: ErrAbsent, ErrChanged, those of Judge. bytes
+// is what was removed.
 func (s *Store) Retire(r Retiring) (bytes int64, err error) {
-	if err := topic.ValidateName(r.Topic); err != nil || r.Incarnation == 0 || r.Copy == 0 {
+	if err := topic.ValidateName(r.Topic); err != nil || r.Incarnation == 0 {
 		return 0, fmt.Errorf("retire a copy of topic %s: %w", r.Topic, ErrChanged)
 	}
 	defer s.guard(r.Topic)()
@@ -55,22 +61,21 @@ func (s *Store) Retire(r Retiring) (bytes int64, err error) {
 	} else if err != nil {
 		return 0, err
 	}
-	id, err := r.Identity(from)
+	v, err := r.Judge(from)
 	if err != nil {
 		return 0, fmt.Errorf("retire %s: %w", from, err)
 	}
-	if id != r.Copy {
-		return 0, fmt.Errorf("retire %s: %w: copy %s", from, ErrChanged, id)
-	}
 	suffix := quarantined
-	if r.Remove {
+	if v.Remove {
 		suffix = leaving
+	} else if err := writeNote(s.fs, from, v.Note); err != nil {
+		return 0, fmt.Errorf("note why %s is set aside: %w", from, err)
 	}
-	to := from + suffix + id.String()
+	to := from + suffix + v.Copy.String()
 	if err := s.fs.Rename(from, to); err != nil {
 		return 0, fmt.Errorf("set %s aside: %w", from, err)
 	}
-	if err := s.fs.SyncDir(top); err != nil || !r.Remove {
+	if err := s.fs.SyncDir(top); err != nil || !v.Remove {
 		return 0, err
 	}
 	return s.removeCopies(top, path.Base(from)+leaving)

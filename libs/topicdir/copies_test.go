@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
@@ -52,19 +51,19 @@ func TestRetire(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
-	is := func(id topic.ID64) func(string) (topic.ID64, error) {
-		return func(string) (topic.ID64, error) { return id, nil }
+	is := func(v Judged) func(string) (Judged, error) {
+		return func(string) (Judged, error) { return v, nil }
 	}
+	gone := is(Judged{Copy: 7, Remove: true})
 	held := errors.New("held")
 	for name, c := range map[string]struct {
 		r    Retiring
 		want error
 	}{
-		"another copy":   {Retiring{Topic: "orders", Incarnation: 5, Copy: 7, Remove: true, Identity: is(8)}, ErrChanged},
-		"another life":   {Retiring{Topic: "orders", Incarnation: 6, Copy: 7, Remove: true, Identity: is(7)}, ErrChanged},
-		"no copy":        {Retiring{Topic: "orders", Incarnation: 5, Remove: true, Identity: is(0)}, ErrChanged},
-		"not there":      {Retiring{Topic: "orders", Incarnation: 5, Partition: 9, Copy: 7, Remove: true, Identity: is(7)}, ErrAbsent},
-		"held meanwhile": {Retiring{Topic: "orders", Incarnation: 5, Copy: 7, Remove: true, Identity: func(string) (topic.ID64, error) { return 0, held }}, held},
+		"another life":   {Retiring{Topic: "orders", Incarnation: 6, Judge: gone}, ErrChanged},
+		"no life":        {Retiring{Topic: "orders", Judge: gone}, ErrChanged},
+		"not there":      {Retiring{Topic: "orders", Incarnation: 5, Partition: 9, Judge: gone}, ErrAbsent},
+		"held meanwhile": {Retiring{Topic: "orders", Incarnation: 5, Judge: func(string) (Judged, error) { return Judged{}, held }}, held},
 	} {
 		if _, err := s.Retire(c.r); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -73,15 +72,19 @@ func TestRetire(t *testing.T) {
 	if got := names(); got != "incarnation p00000 p00001 p00002" {
 		t.Fatalf("after refusals: %s", got)
 	}
-	bytes, err := s.Retire(Retiring{Topic: "orders", Incarnation: 5, Copy: 7, Remove: true, Identity: is(7)})
+	bytes, err := s.Retire(Retiring{Topic: "orders", Incarnation: 5, Judge: gone})
 	if err != nil || bytes != 5 {
 		t.Fatalf("%d bytes, %v", bytes, err)
 	}
-	if _, err := s.Retire(Retiring{Topic: "orders", Incarnation: 5, Partition: 1, Copy: 7, Identity: is(7)}); err != nil {
+	note := Note{SinceMS: 12, Reason: "it has more"}
+	if _, err := s.Retire(Retiring{Topic: "orders", Incarnation: 5, Partition: 1, Judge: is(Judged{Copy: 7, Note: note})}); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(); got != "incarnation p00001.quarantine-0000000000000007 p00002" {
 		t.Fatalf("in the end: %s", got)
+	}
+	if got, err := readNote(fs, PartitionDir(out.Path, 1)+".quarantine-0000000000000007"); err != nil || got != note {
+		t.Fatalf("noted %+v, %v", got, err)
 	}
 	if _, serves := ParsePartition("p00001.quarantine-0000000000000007"); serves {
 		t.Fatal("a quarantine would be opened")

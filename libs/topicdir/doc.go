@@ -3,6 +3,9 @@
 //
 //	<data>/topics/<topic>/incarnation              the marker
 //	<data>/topics/<topic>/p00003/                  one directory per partition copy
+//	<data>/topics/<topic>/p00003.superseded-<copy> a copy that another one has replaced, being removed
+//	<data>/topics/<topic>/p00003.quarantine-<copy> one that may have what nobody else has, set aside; with
+//	                                               a note, set-aside.json: {"since_ms", "reason"}
 //	<data>/topics/<topic>.stale-<incarnation>      set aside (-<n> when the name is taken)
 //	<data>/staging/                                directories that are being made
 //

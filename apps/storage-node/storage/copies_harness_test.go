@@ -165,6 +165,13 @@ func (m *member) start() {
 		Gateways:  func(string) (gatewayapi.Gateway, error) { return nil, errors.New("no gateway") },
 		Peers:     func(to string) (nodeapi.Replica, error) { return &link{m.trio, m.id, to}, nil },
 		Elections: &elections{m.trio, m},
+		Holders:   m.holders,
+		Candidates: func(to string) (nodeapi.Candidate, error) {
+			if role := m.reach(m.id, to); role != nil {
+				return role.Replica(), nil
+			}
+			return nil, errNoRoute
+		},
 	})
 	if err != nil {
 		m.t.Fatal(err)
@@ -186,6 +193,20 @@ func (c *trio) confirm(_ context.Context, ids []topic.Incarnation) (map[topic.In
 		if c.gone {
 			out[id] = metaapi.VerdictGone
 		}
+	}
+	return out, nil
+}
+
+// holders answers as the metastore leader does.
+func (c *trio) holders(_ context.Context, refs []topic.Ref) (map[topic.Ref]metaapi.Holding, error) {
+	a := c.assignment()
+	out := map[topic.Ref]metaapi.Holding{}
+	for _, ref := range refs {
+		h := metaapi.Holding{Known: ref == a.Ref, Leader: a.Leader, LeaderEpoch: a.LeaderEpoch}
+		for _, r := range a.Replicas {
+			h.Nodes = append(h.Nodes, r.Node)
+		}
+		out[ref] = h
 	}
 	return out, nil
 }

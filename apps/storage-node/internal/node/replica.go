@@ -253,13 +253,13 @@ func (n *Node) Standing(_ context.Context, req *nodeapi.StandingRequest) (*nodea
 
 // Vouch implements nodeapi.Candidate.
 func (n *Node) Vouch(_ context.Context, req *nodeapi.VouchRequest) (*nodeapi.VouchResult, error) {
-	if len(req.Partitions) > nodeapi.MaxVouchPartitions {
+	if limit := req.Limit(); len(req.Partitions) > limit {
 		return nil, problem.New(problem.InvalidRequest, "%d partitions", len(req.Partitions)).With("parameter", "partitions")
 	}
 	res := &nodeapi.VouchResult{Partitions: make([]nodeapi.Vouch, len(req.Partitions))}
 	for i, ref := range req.Partitions {
 		if p := n.peek(ref); p != nil && judge(n.view, n.self, n.disk, ref).standing == leads {
-			res.Partitions[i] = p.Vouch()
+			res.Partitions[i] = p.Vouch(req.Histories)
 		}
 	}
 	return res, nil

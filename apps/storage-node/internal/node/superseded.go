@@ -11,6 +11,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/partlog"
+	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/topicdir"
 )
@@ -21,49 +22,46 @@ var errHeld = errors.New("this node holds the partition")
 // vouchLimit bounds the question to one leader.
 const vouchLimit = 5 * time.Second
 
-// leftover is the copy of a partition that lives elsewhere by now.
-type leftover struct {
-	ref   topic.Ref
-	state partlog.State
-	valid bool // the state could be read
-	// before tells that it is, or may be, of before the partition was begun anew: the
-	// leader's log is another one, whose offsets say nothing about this one.
-	before bool
-}
-
-// fate is what becomes of a leftover.
-type fate uint8
-
-const (
-	keep    fate = iota // it cannot be judged now: the next sweep looks again
-	reclaim             // the leader has everything that it had
-	aside               // it had something that the leader does not vouch for: an operator has to look
-)
-
-// judgeLeftover decides about a copy by the metastore's word and that of the leader
-// that the metastore names, both asked in this pass. Nothing but a leader that
-// leads, has committed a record of its own epoch, and has all that the copy knew
-// to be committed, ends it.
-func judgeLeftover(l *leftover, self string, h metaapi.Holding, v nodeapi.Vouch) (f fate, why string) {
+// undecided says why nothing is decided now about a copy of a partition that lives
+// elsewhere; "" when it can be judged. It goes by the metastore's word and that of the
+// leader that the metastore names, both asked in this pass: that leader leads, and has
+// committed a record of its own epoch, so that what it has is what is committed.
+func undecided(self string, h metaapi.Holding, v nodeapi.Vouch) string {
 	switch {
 	case !h.Known:
-		return keep, "the metastore leader does not know the partition"
+		return "the metastore leader does not know the partition"
 	case slices.Contains(h.Nodes, self):
-		return keep, "it is a copy of record"
+		return "it is a copy of record"
 	case h.Leader == "" || h.Leader == self:
-		return keep, "nobody leads the partition"
+		return "nobody leads the partition"
 	case v.Epoch == 0 || v.Epoch != h.LeaderEpoch:
-		return keep, "the leader has not answered"
+		return "the leader has not answered"
 	case !v.Proven:
-		return keep, "the leader has committed nothing of its own epoch yet"
-	case !l.valid || l.state.CopyID == 0:
-		return aside, "what it had committed cannot be read"
-	case l.before:
-		return aside, "it is of before the partition was reset, and may be all that is left of that"
-	case v.HWM < l.state.HWM:
-		return aside, fmt.Sprintf("it had committed up to %d, the leader has %d", l.state.HWM, v.HWM)
+		return "the leader has committed nothing of its own epoch yet"
 	}
-	return reclaim, ""
+	return ""
+}
+
+// judgeLeftover says why a copy must be set aside, for an operator; "" when the leader
+// that vouches holds everything that the copy has, record by record (quorum.Holds),
+// and everything that it knew to be committed. What the leader said once stays true:
+// later leaders have it too.
+func judgeLeftover(r *partlog.Remains, v nodeapi.Vouch) (why string) {
+	if !r.Found || r.State.CopyID == 0 {
+		return "what it had committed cannot be read"
+	}
+	if v.HWM < r.State.HWM {
+		return fmt.Sprintf("it had committed up to %d, the leader has %d", r.State.HWM, v.HWM)
+	}
+	history := make([]quorum.EpochStart, len(v.History))
+	for i, e := range v.History {
+		history[i] = quorum.EpochStart(e)
+	}
+	if !quorum.Holds(history, v.HWM, r.Epochs, r.LEO) {
+		return fmt.Sprintf("its log ends at %d in epoch %d, with records that the leader's log, committed up to %d, does not have or cannot tell of",
+			r.LEO, quorum.EpochAt(r.Epochs, r.LEO), v.HWM)
+	}
+	return ""
 }
 
 // sweepCopies ends copies of live topics that this node holds no more.
@@ -75,35 +73,30 @@ func (n *Node) sweepCopies(ctx context.Context, inventory []topicdir.Entry) {
 	if len(left) == 0 {
 		return
 	}
-	refs := make([]topic.Ref, len(left))
-	for i := range left {
-		refs[i] = left[i].ref
-	}
 	ask, cancel := context.WithTimeout(ctx, confirmLimit)
-	holdings, err := n.cfg.Holders(ask, refs)
+	holdings, err := n.cfg.Holders(ask, left)
 	cancel()
 	if err != nil {
 		n.log.Warn("nobody confirms who holds partitions; their old copies are kept", "copies", len(left), "error", err)
 	}
 	vouched := n.askLeaders(ctx, holdings)
-	for i := range left {
-		l := &left[i]
-		h, answered := holdings[l.ref]
+	for _, ref := range left {
+		h, answered := holdings[ref]
 		if !answered || ctx.Err() != nil {
 			continue
 		}
-		f, why := judgeLeftover(l, n.self, h, vouched[l.ref])
-		if f == keep {
-			n.log.Debug("an old copy is kept for now", "partition", l.ref.String(), "why", why)
+		v := vouched[ref]
+		if why := undecided(n.self, h, v); why != "" {
+			n.log.Debug("an old copy is kept for now", "partition", ref.String(), "why", why)
 			continue
 		}
-		n.retire(ctx, l, f, why)
+		n.retire(ctx, ref, v)
 	}
 }
 
-// leftovers lists the copies on this disk of live partitions that, by the replica,
-// this node holds no more and uses no more.
-func (n *Node) leftovers(inventory []topicdir.Entry) (out []leftover) {
+// leftovers lists live partitions of which a copy is on this disk that, by the
+// replica, this node holds no more and uses no more.
+func (n *Node) leftovers(inventory []topicdir.Entry) (out []topic.Ref) {
 	for _, e := range inventory {
 		if e.Kind != topicdir.Serving || e.Marker == 0 {
 			continue
@@ -112,39 +105,18 @@ func (n *Node) leftovers(inventory []topicdir.Entry) (out []leftover) {
 		if err != nil || p.Incarnation != e.Marker {
 			continue
 		}
-		dir := path.Join(n.cfg.DataDir, e.Key())
-		in, err := n.cfg.FS.ReadDir(dir)
+		in, err := n.cfg.FS.ReadDir(path.Join(n.cfg.DataDir, e.Key()))
 		if err != nil {
 			continue // survey has reported it
 		}
 		for _, d := range in {
 			index, ok := topicdir.ParsePartition(d.Name())
-			if !ok || int(index) >= len(p.List) || p.List[index].On(n.self) || n.peekSlot(p.List[index].Ref) != nil {
-				continue
+			if ok && int(index) < len(p.List) && !p.List[index].On(n.self) && n.peekSlot(p.List[index].Ref) == nil {
+				out = append(out, p.List[index].Ref)
 			}
-			l := leftover{ref: p.List[index].Ref}
-			if l.state, l.valid, err = partlog.PeekState(n.cfg.FS, path.Join(dir, d.Name())); err != nil {
-				n.log.Warn("an old copy cannot be read and is kept", "partition", l.ref.String(), "error", err)
-				continue
-			}
-			if l.before, err = n.predates(path.Join(dir, d.Name()), p.List[index].Reset); err != nil {
-				n.log.Warn("an old copy cannot be read and is kept", "partition", l.ref.String(), "error", err)
-				continue
-			}
-			out = append(out, l)
 		}
 	}
 	return out
-}
-
-// predates tells whether the copy in a directory may hold what was there before the
-// partition was begun anew with an epoch; 0: it never was.
-func (n *Node) predates(dir string, reset topic.Epoch) (bool, error) {
-	if reset == 0 {
-		return false, nil
-	}
-	epochs, err := partlog.PeekEpochs(n.cfg.FS, dir)
-	return len(epochs) == 0 || epochs[0].Epoch < reset, err
 }
 
 // askLeaders asks the leaders that the metastore names, each node once.
@@ -161,9 +133,9 @@ func (n *Node) askLeaders(ctx context.Context, holdings map[topic.Ref]metaapi.Ho
 		if err != nil {
 			continue
 		}
-		for part := range slices.Chunk(refs, nodeapi.MaxVouchPartitions) {
+		for part := range slices.Chunk(refs, nodeapi.MaxVouchHistories) {
 			ask, cancel := context.WithTimeout(ctx, vouchLimit)
-			res, err := c.Vouch(ask, &nodeapi.VouchRequest{Partitions: part})
+			res, err := c.Vouch(ask, &nodeapi.VouchRequest{Partitions: part, Histories: true})
 			cancel()
 			if err != nil {
 				n.log.Debug("a leader does not vouch; old copies are kept", "leader", leader, "partitions", len(part), "err", err)
@@ -177,19 +149,25 @@ func (n *Node) askLeaders(ctx context.Context, holdings map[topic.Ref]metaapi.Ho
 	return out
 }
 
-// retire ends or sets aside one copy, under the open guard, unless it is another one
-// by now or held again.
-func (n *Node) retire(ctx context.Context, l *leftover, f fate, why string) {
+// retire ends or sets aside one copy, judged as it is then under the open guard, by
+// what its leader vouched for, unless it is held again.
+func (n *Node) retire(ctx context.Context, ref topic.Ref, v nodeapi.Vouch) {
 	var bytes int64
-	err := n.alone(ctx, l.ref.Topic, func() (err error) {
+	var judged topicdir.Judged
+	err := n.alone(ctx, ref.Topic, func() (err error) {
 		bytes, err = n.cfg.Dirs.Retire(topicdir.Retiring{
-			Topic: l.ref.Topic, Incarnation: l.ref.Incarnation, Partition: l.ref.Partition, Copy: l.state.CopyID, Remove: f == reclaim,
-			Identity: func(dir string) (topic.ID64, error) {
-				if j := judge(n.view, n.self, n.disk, l.ref); j.a == nil || j.a.On(n.self) || n.peekSlot(l.ref) != nil {
-					return 0, errHeld
+			Topic: ref.Topic, Incarnation: ref.Incarnation, Partition: ref.Partition,
+			Judge: func(dir string) (topicdir.Judged, error) {
+				if j := judge(n.view, n.self, n.disk, ref); j.a == nil || j.a.On(n.self) || n.peekSlot(ref) != nil {
+					return topicdir.Judged{}, errHeld
 				}
-				st, _, err := partlog.PeekState(n.cfg.FS, dir)
-				return st.CopyID, err
+				r, err := partlog.Examine(n.cfg.FS, dir, n.cfg.LogOptions)
+				why := judgeLeftover(&r, v)
+				judged = topicdir.Judged{
+					Copy: r.State.CopyID, Remove: why == "",
+					Note: topicdir.Note{SinceMS: n.cfg.Now().UnixMilli(), Reason: why},
+				}
+				return judged, err
 			},
 		})
 		return err
@@ -198,14 +176,14 @@ func (n *Node) retire(ctx context.Context, l *leftover, f fate, why string) {
 	case errors.Is(err, errHeld), errors.Is(err, topicdir.ErrAbsent), errors.Is(err, topicdir.ErrChanged):
 	case err != nil:
 		n.metrics.PurgeFailures.Inc()
-		n.log.Warn("an old copy is left for the next sweep", "partition", l.ref.String(), "error", err)
-	case f == reclaim:
+		n.log.Warn("an old copy is left for the next sweep", "partition", ref.String(), "error", err)
+	case judged.Remove:
 		n.metrics.CopiesReclaimed.Inc()
 		n.metrics.ReclaimedBytes.Add(float64(bytes))
-		n.log.Info("a superseded copy was removed", "partition", l.ref.String(), "copy", l.state.CopyID.String(), "bytes", bytes)
+		n.log.Info("a superseded copy was removed", "partition", ref.String(), "copy", judged.Copy.String(), "bytes", bytes)
 	default:
 		n.metrics.CopiesQuarantined.Inc()
 		n.log.Error("an old copy has what its leader does not vouch for; it is set aside, and an operator has to look",
-			"partition", l.ref.String(), "copy", l.state.CopyID.String(), "why", why)
+			"partition", ref.String(), "copy", judged.Copy.String(), "why", judged.Note.Reason)
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // Vouch is what this copy says, as the leader, about the copies of the partition;
-// zero while it does not lead. It holds as long as the metastore shows that epoch,
-// leader and configuration.
-func (p *Partition) Vouch() nodeapi.Vouch {
+// zero while it does not lead; with the history of its log when that is asked for. It
+// holds as long as the metastore shows that epoch, leader and configuration.
+func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.leader == nil {
@@ -24,6 +24,11 @@ func (p *Partition) Vouch() nodeapi.Vouch {
 	out := nodeapi.Vouch{
 		Epoch: v.Epoch, ConfigVersion: v.Version, Settled: v.Settled,
 		Proven: p.leader.HWM() > p.leader.Start(), HWM: p.leader.HWM(), Bytes: p.log.Bytes(),
+	}
+	if history {
+		for _, e := range p.log.Epochs() {
+			out.History = append(out.History, nodeapi.EpochStart(e))
+		}
 	}
 	now := p.s.Mono()
 	for _, m := range p.leader.Progress() {

@@ -233,7 +233,7 @@ func (m *Manager) report(a *topic.Assignment, p *partition.Partition) []metaapi.
 	if a.Leader != m.cfg.Self {
 		return nil
 	}
-	v := p.Vouch()
+	v := p.Vouch(false)
 	var out []metaapi.CopyReport
 	for _, c := range v.Copies {
 		if was, ok := a.ReplicaOn(c.Node); ok && c.Readmissible && v.Epoch == a.LeaderEpoch && v.ConfigVersion == a.ConfigVersion {

@@ -1,0 +1,127 @@
+package storage_test
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// aside lists the copies of the partition that a node has set aside.
+func (m *member) aside() (out []string) {
+	m.t.Helper()
+	in, err := m.fs.ReadDir(path.Dir(m.dir()))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, e := range in {
+		if strings.HasPrefix(e.Name(), "p00000.quarantine-") {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// only makes one copy the whole partition, under a newer epoch: what an operator's
+// reset does, and what a metastore that went back to an older state shows.
+func (c *trio) only(id string) {
+	c.change(func(a *topic.Assignment) {
+		i := slices.IndexFunc(a.Replicas, func(r topic.Replica) bool { return r.Node == id })
+		a.Replicas = []topic.Replica{a.Replicas[i]}
+		a.Leader, a.LeaderEpoch, a.Before, a.Since = id, a.LeaderEpoch+1000, nil, 0
+		a.ConfigVersion++
+	})
+}
+
+// mustKeep waits until a node has judged its old copy, and fails unless it is still
+// there with all its bytes.
+func (m *member) mustKeep(bytes int) {
+	m.t.Helper()
+	m.until("the old copy of "+m.id+" is judged", func() bool {
+		return m.count("narad_superseded_copies_quarantined_total")+m.count("narad_superseded_copies_reclaimed_total") > 0
+	})
+	kept := m.aside()
+	if len(kept) != 1 || m.count("narad_superseded_copies_reclaimed_total") != 0 {
+		m.t.Fatalf("%s had records that the leader lacks, and its copy is gone: %q, %s", m.id, kept, m.logs.all())
+	}
+	if got := m.segmentBytes(path.Join(path.Dir(m.dir()), kept[0])); got != bytes {
+		m.t.Fatalf("%s keeps %d bytes of %d", m.id, got, bytes)
+	}
+}
+
+func (m *member) segmentBytes(dir string) (total int) {
+	m.t.Helper()
+	in, err := m.fs.ReadDir(dir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, e := range in {
+		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), ".log") {
+			total += int(info.Size())
+		}
+	}
+	return total
+}
+
+// The metastore came back from a backup that knows only the copy that has been left
+// behind, and so does one whose partition an operator resets to that survivor. That
+// copy leads, and soon has more records than the others; theirs have others, which
+// exist nowhere else.
+func TestOldCopyWithOtherRecordsIsSetAside(t *testing.T) {
+	for name, lose := range map[string]func(c *trio){
+		"a metastore of before, after a power cut": func(c *trio) {
+			c.nodes["s1"].powerCut()
+			c.nodes["s3"].kill()
+		},
+		"a reset to the survivor, after a stop": func(c *trio) {
+			c.nodes["s1"].shutDown()
+			c.nodes["s3"].shutDown()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				c.mustCommit("s1", batch(1, seqs(1, 10)...))
+				c.inSync("s1", "s2", "s3")
+				c.nodes["s2"].shutDown()
+				c.mustCommit("s1", batch(1, seqs(11, 30)...))
+				c.inSync("s1", "s3")
+				lose(c)
+				c.nodes["s2"].start()
+				c.only("s2")
+				c.until("s2 leads", func() bool { _, err := c.read("s2"); return err == nil })
+				c.mustCommit("s2", batch(2, seqs(1, 60)...))
+				for _, id := range []string{"s1", "s3"} {
+					m := c.nodes[id]
+					bytes := m.segmentBytes(m.dir())
+					m.start()
+					m.mustKeep(bytes)
+				}
+			})
+		})
+	}
+}
+
+// What has moved away goes once a leader holds all of it, whatever the copy had
+// stored of the high watermark.
+func TestSupersededCopyGoes(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, seqs(1, 10)...))
+		c.inSync("s1", "s2", "s3")
+		c.nodes["s3"].powerCut()
+		c.change(func(a *topic.Assignment) {
+			a.Before, a.Since = slices.Clone(a.Replicas), a.LeaderEpoch
+			a.Replicas = slices.Clone(a.Replicas[:2])
+			a.ConfigVersion++
+		})
+		c.mustCommit("s1", batch(1, seqs(11, 30)...))
+		m := c.nodes["s3"]
+		m.start()
+		m.until("the old copy is gone", func() bool { return m.count("narad_superseded_copies_reclaimed_total") == 1 })
+		if left := m.aside(); len(left) != 0 {
+			t.Fatalf("set aside: %q", left)
+		}
+		c.wantRead("s1", ordered(1, 40))
+	})
+}
