@@ -15,17 +15,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
-	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // TestNodesHearEachOther: the bytes that are on the wire, who hears them, who does
 // not, and how they are counted.

@@ -18,9 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 )
 
 const (
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		child(cluster)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // table is the members of record of a test.

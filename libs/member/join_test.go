@@ -10,18 +10,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/rpc"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const patience = 20 * time.Second
 

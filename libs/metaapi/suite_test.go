@@ -7,15 +7,14 @@ import (
 	"reflect"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // fake is a Voter that answers err when that is set, else what it remembers
 // being asked, so that the suite sees every field arrive.

@@ -9,15 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // fake is a Node that answers the samples and remembers what it was asked.
 type fake struct {

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // patience bounds every wait of these tests.

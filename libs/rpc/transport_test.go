@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // badPeer accepts connections, reads one request from each where read is set,
 // then does what misbehave says; it counts the bytes that ever arrived.

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // TestReload: new files serve new connections, both ways, and old connections go on.
 func TestReload(t *testing.T) {

@@ -19,13 +19,14 @@ import (
 	"github.com/narad-mq/narad/libs/ops"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
 // TestGatewayWithoutACluster: it answers, refuses what it cannot promise and says
 // why, and stops in order. Whole clusters are in e2e.
 func TestGatewayWithoutACluster(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(),
+	defer leak.None(t, goleak.IgnoreCurrent(),
 		// fasthttp's clock lives for ever, and its workers' cleaner until it wakes next.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))

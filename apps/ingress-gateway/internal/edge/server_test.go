@@ -16,6 +16,7 @@ import (
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api/fakebroker"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 )
 
 // patience is what a test waits for something that must happen.
@@ -24,7 +25,7 @@ const patience = 10 * time.Second
 func TestMain(m *testing.M) {
 	// The date ticks for the life of the process; the pool's cleaner sleeps for
 	// ten seconds before it sees that the server has stopped.
-	goleak.VerifyTestMain(m,
+	leak.Main(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }

@@ -9,17 +9,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
+	"github.com/narad-mq/narad/libs/testkit/leak"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const patience = 20 * time.Second
 
