@@ -21,7 +21,7 @@ import (
 //
 //	fence     request  u8 1, u8 with positions (0, 1), uv n, n targets
 //	          reply    u8 1, uv n, n answers:
-//	                     u8 status, u32 promised epoch, u32 last epoch, uv log end, uv high watermark, u64 copy id,
+//	                     u8 status, u32 promised epoch, u32 last epoch, uv log end, uv high watermark, u32 settled epoch, u64 copy id,
 //	                     u8 position left out (0, 1), uv position generation, u8 position follows (0, 1), [bytes position]
 //
 // A position that follows may be empty; one that does not is nil. Handover is
@@ -32,7 +32,7 @@ const (
 	minTarget         = minRef + 12
 	minFetchPartition = minTarget + 18
 	minFetchAnswer    = 19
-	minFenceAnswer    = 22
+	minFenceAnswer    = 26
 
 	maxFetchHead = 96 // of an answer, without what is opaque
 
@@ -199,6 +199,7 @@ func appendFenceResult(b []byte, res *FenceResult) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(a.LastEpoch))
 		b = binary.AppendUvarint(b, uint64(a.LEO))
 		b = binary.AppendUvarint(b, uint64(a.HWM))
+		b = binary.BigEndian.AppendUint32(b, uint32(a.Settled))
 		b = binary.BigEndian.AppendUint64(b, uint64(a.CopyID))
 		b = appendFlag(b, a.PositionLeft)
 		b = binary.AppendUvarint(b, a.PositionGeneration)
@@ -221,7 +222,7 @@ func decodeFenceResult(b []byte) (*FenceResult, error) {
 		a := &res.Answers[i]
 		*a = FenceAnswer{
 			Status: FenceStatus(r.U8()), PromisedEpoch: topic.Epoch(r.U32()), LastEpoch: topic.Epoch(r.U32()),
-			LEO: r.Int64(), HWM: r.Int64(), CopyID: topic.ID64(r.U64()),
+			LEO: r.Int64(), HWM: r.Int64(), Settled: topic.Epoch(r.U32()), CopyID: topic.ID64(r.U64()),
 			PositionLeft: readFlag(&r), PositionGeneration: r.Uvarint(1<<64 - 1), Position: readPosition(&r),
 		}
 		if a.Status > lastFenceStatus {

@@ -170,15 +170,16 @@ type FenceItem = Target
 // FenceStatus is how a copy answered a fence.
 type FenceStatus uint8
 
-// The statuses. Only a promise counts toward a majority.
+// The statuses. Only a promise, also that of a damaged copy, counts toward a majority.
 const (
 	FencePromised    FenceStatus = iota // the epoch is promised, on disk, and what follows holds until it ends
 	FenceStale                          // PromisedEpoch is newer, or the epoch has a leader already
 	FenceNotHere                        // no copy of that incarnation and disk is here
 	FenceLost                           // the copy is not the recorded one, or lacks what it had: it neither counts nor leads
 	FenceUnavailable                    // it could not be opened, read or synced now
+	FenceDamaged                        // as FencePromised, and it cannot read some of that: it must not lead
 
-	lastFenceStatus = FenceUnavailable
+	lastFenceStatus = FenceDamaged
 )
 
 // FenceResult answers a FenceRequest, item by item in order.
@@ -194,7 +195,10 @@ type FenceAnswer struct {
 	LastEpoch     topic.Epoch // of the last synced batch
 	LEO           int64       // synced end
 	HWM           int64
-	CopyID        topic.ID64
+	// Settled is the newest epoch that this process has led and could serve under, 0:
+	// none. Everything that was ever committed under it and before lies below HWM.
+	Settled topic.Epoch
+	CopyID  topic.ID64
 	// PositionLeft: the answer had no room for the positions; fence it again in a
 	// call of its own.
 	PositionLeft       bool

@@ -39,7 +39,7 @@ var (
 	fenceRequest = &FenceRequest{WithPositions: true, Items: []FenceItem{target, {}}}
 	fenceResult  = &FenceResult{Answers: []FenceAnswer{
 		{
-			Status: FencePromised, PromisedEpoch: 10, LastEpoch: 9, LEO: 1000, HWM: 990, CopyID: 0xc0,
+			Status: FenceDamaged, PromisedEpoch: 10, LastEpoch: 9, LEO: 1000, HWM: 990, Settled: 8, CopyID: 0xc0,
 			PositionGeneration: 3, Position: []byte("pos"),
 		},
 		{Status: FenceStale, PromisedEpoch: 11, PositionLeft: true},
@@ -61,8 +61,8 @@ var replicaGolden = map[string]string{
 		"066f7264657273" + "3f9a17c4e2b08d51" + "03" + "0102030405060708" + "00000009" +
 		"00" + "0000000000000000" + "00" + "0000000000000000" + "00000000",
 	"fence reply": "01" + "02" +
-		"00" + "0000000a" + "00000009" + "e807" + "de07" + "00000000000000c0" + "00" + "03" + "01" + "03706f73" +
-		"01" + "0000000b" + "00000000" + "00" + "00" + "0000000000000000" + "01" + "00" + "00",
+		"05" + "0000000a" + "00000009" + "e807" + "de07" + "00000008" + "00000000000000c0" + "00" + "03" + "01" + "03706f73" +
+		"01" + "0000000b" + "00000000" + "00" + "00" + "00000000" + "0000000000000000" + "01" + "00" + "00",
 }
 
 var replicaBodies = []codecCase{

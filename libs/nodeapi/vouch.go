@@ -52,7 +52,8 @@ type Vouch struct {
 	ConfigVersion uint64      `json:"config_version"`
 	Settled       bool        `json:"settled"` // the configuration is proven by a committed record
 	// Proven tells that a record of this epoch is committed, so that HWM covers
-	// everything that any epoch before committed.
+	// everything that any epoch before committed, and that nothing of that is known to
+	// be missing here.
 	Proven bool  `json:"proven"`
 	HWM    int64 `json:"hwm"`
 	Bytes  int64 `json:"bytes"` // of the log

@@ -41,7 +41,7 @@
 //	fence.Promise(epoch, lead)          // at once: fetching and committing stop
 //	...write and sync the fence file...
 //	fence.Stored(epoch)
-//	fence.Answer(history, leo, gen)     // what Elect takes
+//	fence.Answer(epoch, history, leo, hwm, gen) // what Elect takes
 //
 // As a follower (NewFollower; Follow for each leader epoch of the metastore):
 //

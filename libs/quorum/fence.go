@@ -16,6 +16,7 @@ type Fence struct {
 	promised topic.Epoch // in memory, at once
 	stored   topic.Epoch // on the disk; <= promised
 	led      topic.Epoch // newest epoch that this process led
+	settled  topic.Epoch // newest epoch that it led so far that the HWM covered everything committed (CanServe)
 }
 
 // NewFence opens the fence of a copy with what its fence file holds. A copy
@@ -71,10 +72,17 @@ type FenceAnswer struct {
 	LastEpoch  topic.Epoch // of the last synced batch
 	LEO        int64       // synced end
 	Generation uint64      // of the consumer positions that the copy holds
+	// Damaged: it cannot read some of what it has committed, so it must not be
+	// chosen. What it says of its log still tells what others may have committed.
+	Damaged bool
+	// Settled is the newest epoch that this process has led and could serve under, 0:
+	// none. Everything that was ever committed under it and before lies below HWM.
+	Settled topic.Epoch
+	HWM     int64
 }
 
-// Answer is the answer to the fence call for epoch: history and leo are those of
-// the log now, after Promise. Errors: ErrNotStored, before the promise is
+// Answer is the answer to the fence call for epoch: history, leo and hwm are those
+// of the copy now, after Promise. The caller sets Damaged. Errors: ErrNotStored, before the promise is
 // durable (it must survive a power cut, or the copy could count for the old
 // leader again); ErrStaleEpoch when a newer one was promised meanwhile;
 // ErrNotReplica; ErrNoEpoch: understating the log could elect one that lacks
@@ -82,8 +90,9 @@ type FenceAnswer struct {
 //
 // Safe because: whatever this copy let an older leader count was synced before
 // it was reported, hence below leo; and the last epoch is that of the synced
-// part only.
-func (f *Fence) Answer(epoch topic.Epoch, history []EpochStart, leo int64, generation uint64) (FenceAnswer, error) {
+// part only. A leadership of this process has ended by the promise, so its HWM is
+// final, and hwm is at least that.
+func (f *Fence) Answer(epoch topic.Epoch, history []EpochStart, leo, hwm int64, generation uint64) (FenceAnswer, error) {
 	switch {
 	case !f.counts:
 		return FenceAnswer{}, fmt.Errorf("answer fence %d: %w: %s", epoch, ErrNotReplica, f.self)
@@ -96,5 +105,7 @@ func (f *Fence) Answer(epoch topic.Epoch, history []EpochStart, leo int64, gener
 	if last == 0 && leo > 0 {
 		return FenceAnswer{}, fmt.Errorf("answer fence %d: %w: log ends at %d", epoch, ErrNoEpoch, leo)
 	}
-	return FenceAnswer{Replica: f.self, Epoch: epoch, LastEpoch: last, LEO: leo, Generation: generation}, nil
+	return FenceAnswer{
+		Replica: f.self, Epoch: epoch, LastEpoch: last, LEO: leo, Generation: generation, Settled: f.settled, HWM: hwm,
+	}, nil
 }

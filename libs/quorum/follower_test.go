@@ -162,14 +162,14 @@ func TestFenceAnswersTheSyncedEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	history := []EpochStart{{1, 0}, {3, 100}}
-	if _, err := f.Answer(4, history, 100, 0); !errors.Is(err, ErrNotStored) {
+	if _, err := f.Answer(4, history, 100, 90, 0); !errors.Is(err, ErrNotStored) {
 		t.Fatalf("before it is durable: %v", err)
 	}
 	f.Stored(4)
-	if a, err := f.Answer(4, history, 100, 0); err != nil || a.LastEpoch != 1 || a.LEO != 100 {
+	if a, err := f.Answer(4, history, 100, 90, 0); err != nil || a.LastEpoch != 1 || a.LEO != 100 {
 		t.Fatalf("epoch 3 is written and not synced: %+v, %v", a, err)
 	}
-	if _, err := f.Answer(4, []EpochStart{{3, 100}}, 100, 0); !errors.Is(err, ErrNoEpoch) {
+	if _, err := f.Answer(4, []EpochStart{{3, 100}}, 100, 90, 0); !errors.Is(err, ErrNoEpoch) {
 		t.Fatalf("a history trimmed at the end of the log: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestFenceAnswersTheSyncedEnd(t *testing.T) {
 	if err := f.Promise(9, Leadership{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Answer(4, history, 100, 0); !errors.Is(err, ErrStaleEpoch) {
+	if _, err := f.Answer(4, history, 100, 90, 0); !errors.Is(err, ErrStaleEpoch) {
 		t.Fatalf("an answer for 4 after 9 is promised: %v", err)
 	}
 }

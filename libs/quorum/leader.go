@@ -106,7 +106,15 @@ func lead(fence *Fence, self Replica, c Config, epoch topic.Epoch, log Log) (*Le
 	}
 	l.replace(self, c)
 	l.members[l.self].end = log.LEO
+	l.settle()
 	return l, nil
+}
+
+// settle lets the fence remember that the HWM of this epoch covers everything.
+func (l *Leader) settle() {
+	if l.fence != nil && l.CanServe() {
+		l.fence.settled = l.epoch
+	}
 }
 
 // changeNeeded is the leader-change rule. Among several replicas another one
@@ -252,5 +260,6 @@ func (l *Leader) advance() bool {
 		return false
 	}
 	l.hwm = end
+	l.settle()
 	return true
 }

@@ -54,6 +54,9 @@ var (
 	ErrNoEpoch = errors.New("epoch of the last record unknown")
 	// ErrNoMajority: too few replicas answered; nobody may be elected.
 	ErrNoMajority = errors.New("no majority of the replicas answered")
+	// ErrOnlyDamaged: a majority answered, and only a damaged copy is known to have
+	// everything committed; another answer may help.
+	ErrOnlyDamaged = errors.New("only a damaged copy is known to have everything committed")
 	// ErrNotSettled: the current set is not proven by a committed record, so the
 	// next change has to wait.
 	ErrNotSettled = errors.New("the last change of the replica set is not settled")

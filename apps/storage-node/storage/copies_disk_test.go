@@ -330,8 +330,9 @@ func TestDamagedLeaderIsReplaced(t *testing.T) {
 			defer c.mu.Unlock()
 			return c.suspects["s1"] > 0
 		})
-		if a := c.fence("s1", c.assignment().LeaderEpoch+1); a.Status == nodeapi.FencePromised {
-			t.Fatalf("a damaged copy promises: %+v", a)
+		was := c.assignment().LeaderEpoch
+		if a := c.fence("s1", was+1); a.Status != nodeapi.FenceDamaged || a.PromisedEpoch != was+1 || a.LEO < 200 || a.Settled != was || a.HWM < 200 {
+			t.Fatalf("it answers %+v", a)
 		}
 		c.mustElect("s2")
 		c.until("it is repaired", func() bool { return c.nodes["s1"].count("narad_repaired_offsets_total") > 0 })

@@ -406,8 +406,12 @@ func (c *trio) elect(wanted string) error {
 		q := quorum.Replica{Node: r.Node, Disk: r.DiskID, Copy: r.CopyID}
 		set = append(set, q)
 		got := c.fence(r.Node, a.LeaderEpoch)
-		if got.Status == nodeapi.FencePromised && got.CopyID == r.CopyID && got.PromisedEpoch == a.LeaderEpoch {
-			answers = append(answers, quorum.FenceAnswer{Replica: q, Epoch: a.LeaderEpoch, LastEpoch: got.LastEpoch, LEO: got.LEO, Generation: got.PositionGeneration})
+		damaged := got.Status == nodeapi.FenceDamaged
+		if (damaged || got.Status == nodeapi.FencePromised) && got.CopyID == r.CopyID && got.PromisedEpoch == a.LeaderEpoch {
+			answers = append(answers, quorum.FenceAnswer{
+				Replica: q, Epoch: a.LeaderEpoch, LastEpoch: got.LastEpoch, LEO: got.LEO, Generation: got.PositionGeneration,
+				Damaged: damaged, Settled: got.Settled, HWM: got.HWM,
+			})
 			positions[r.Node] = got.Position
 		}
 	}

@@ -23,6 +23,7 @@ const (
 	FenceLost
 	DuplicateAnsweredEarly
 	NumbersKept
+	DamagedEndIgnored
 	bugEnd
 )
 
@@ -46,6 +47,7 @@ func (b Bug) String() string {
 		"a fence lost at a power cut",
 		"a duplicate answered before its first copy is committed",
 		"producer numbers not taken back at truncation",
+		"a damaged copy promises, and what it has is ignored",
 	}[b]
 }
 

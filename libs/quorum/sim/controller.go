@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/narad-mq/narad/libs/quorum"
@@ -14,6 +15,7 @@ type controller struct {
 	wanted  quorum.Replica
 	answers []quorum.FenceAnswer
 	vouch   quorum.Vouch
+	stuck   bool // only a damaged copy is known to have everything
 }
 
 // served tells whether the leader of the metastore leads.
@@ -100,7 +102,12 @@ func (w *world) choose() bool {
 			return false
 		}
 	}
-	out, err := quorum.Elect(c.epoch, c.answers, set, c.wanted)
+	answers := c.answers
+	if w.bug == DamagedEndIgnored {
+		answers = endsIgnored(answers)
+	}
+	out, err := quorum.Elect(c.epoch, answers, set, c.wanted)
+	c.stuck = errors.Is(err, quorum.ErrOnlyDamaged)
 	if err != nil {
 		return false
 	}
@@ -229,8 +236,15 @@ func (w *world) another(to []quorum.Replica) []quorum.Replica {
 func (w *world) mend() {
 	s := w.meta.now()
 	switch {
-	case !w.survives(s.set.Replicas, nil) && s.set.Before != nil:
+	case w.control.stuck && s.set.Before != nil && w.survives(s.set.Before, nil), !w.alive(s.set.Replicas) && s.set.Before != nil:
+		w.control.stuck = false
 		w.changeTo(s.set.Before)
+		return
+	case w.control.stuck && len(s.set.Replicas) == 2: // an operator has the file mended
+		w.control = controller{}
+		for _, r := range s.set.Replicas {
+			w.node(r.Node).disk.damaged = false
+		}
 		return
 	case !w.served():
 		if !w.electing() {

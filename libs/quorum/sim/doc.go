@@ -1,6 +1,6 @@
 // Package sim runs the replicas of one partition against everything that can
 // happen to them, by a seed: messages lost, repeated, delayed and reordered,
-// crashes that take the unsynced tail, failed syncs, lost disks and directories,
+// crashes that take the unsynced tail, failed syncs, lost disks and directories, damage,
 // fences, elections, changes of the replica set, and old leaders that come back.
 //
 // What decides is package quorum, unchanged. Around it stands a shell like the

@@ -28,6 +28,9 @@ func (n *node) fetch() bool {
 		return false
 	}
 	n.asked = true
+	if n.disk.damaged { // it counts for no more than what lies below
+		req.Offset, req.LastEpoch = n.disk.bad, quorum.EpochAt(n.disk.log.history, n.disk.bad)
+	}
 	n.w.send(message{kind: fetchAsked, from: n.name, to: leader.Leader, fetch: req, sentMS: n.w.now})
 	return true
 }
@@ -36,6 +39,10 @@ func (n *node) fetch() bool {
 func (n *node) onAnswer(m *message) {
 	n.asked = false
 	if n.lead != nil {
+		return
+	}
+	if n.disk.damaged {
+		n.repair(m)
 		return
 	}
 	step, err := n.follower.Take(m.answer, n.disk.log.history)
@@ -154,10 +161,11 @@ func (n *node) storeFence() bool {
 		n.disk.fence = epoch
 	}
 	n.fence.Stored(epoch)
-	a, err := n.fence.Answer(epoch, slices.Clone(n.disk.log.history), n.disk.synced, 0)
+	a, err := n.fence.Answer(epoch, slices.Clone(n.disk.log.history), n.disk.synced, n.hwm(), 0)
 	if err != nil {
 		return true
 	}
+	a.Damaged = n.disk.damaged
 	n.w.send(message{kind: fenceAnswered, from: n.name, fenced: a})
 	if n.w.tracing {
 		n.note("answers the fence %d: epoch %d, end %d", epoch, a.LastEpoch, a.LEO)

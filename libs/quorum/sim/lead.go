@@ -26,6 +26,12 @@ func (n *node) tryLead() {
 	if n.lead != nil && n.lead.Epoch() == s.lead.Epoch || !n.registered() {
 		return
 	}
+	if n.disk.damaged {
+		if len(s.set.Replicas) > 1 {
+			return
+		}
+		n.disk.damaged = false // nobody else has it: it goes on without
+	}
 	config, fence := s.config(), n.fence
 	switch n.w.bug {
 	case RestartRaisesEpoch:

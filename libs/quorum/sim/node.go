@@ -13,6 +13,8 @@ type disk struct {
 	synced    int64 // end of what is
 	hwm       int64 // stored
 	fence     topic.Epoch
+	damaged   bool  // something that it has committed cannot be read, at
+	bad       int64 // below hwm
 }
 
 // node is a storage node with its copy of the partition. Everything below disk
@@ -176,6 +178,7 @@ func (n *node) wipe() bool {
 	case n.w.draw.one(3) && room > 0:
 		d.log.cut(d.log.base.start + int64(n.w.draw.n(room)))
 		d.synced = d.log.end()
+		d.damaged = d.damaged && d.bad < d.synced
 		n.note("loses its log from %d on, high watermark %d", d.synced, d.hwm)
 	case n.w.draw.one(2):
 		*d = disk{id: d.id}
@@ -205,6 +208,7 @@ func (n *node) retain() bool {
 	}
 	to := n.disk.log.base.start + 1 + int64(n.w.draw.n(room))
 	n.disk.log.retain(to)
+	n.gone(to)
 	n.note("log starts at %d", to)
 	return true
 }

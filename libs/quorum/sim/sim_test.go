@@ -46,7 +46,7 @@ func TestSimulation(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d seeds, %d steps in %s: %.0f steps/s; %+v", seed, sum.Steps, took.Round(time.Millisecond), float64(sum.Steps)/took.Seconds(), sum)
 	for name, n := range map[string]int{
-		"commits": sum.Committed, "elections": sum.Elections, "changes": sum.Changes, "losses": sum.Lost, "truncations": sum.Truncated,
+		"commits": sum.Committed, "elections": sum.Elections, "changes": sum.Changes, "losses": sum.Lost, "damages": sum.Damaged, "truncations": sum.Truncated,
 	} {
 		if n == 0 {
 			t.Errorf("no %s: the weather is too fine", name)

@@ -135,6 +135,7 @@ func faults() []weighted {
 		{"hurryElection", 8, (*world).hurryElection},
 		{"handOver", 3, (*world).handOver},
 		{"forget", 1, (*world).forget},
+		{"rot", 3, onTarget((*node).rot)},
 	}
 }
 

@@ -21,7 +21,7 @@ type Options struct {
 
 // Stats are what a run did.
 type Stats struct {
-	Steps, Committed, Elections, Changes, Lost, Truncated int
+	Steps, Committed, Elections, Changes, Lost, Damaged, Truncated int
 }
 
 // Add sums two.
@@ -31,6 +31,7 @@ func (s *Stats) Add(o Stats) {
 	s.Elections += o.Elections
 	s.Changes += o.Changes
 	s.Lost += o.Lost
+	s.Damaged += o.Damaged
 	s.Truncated += o.Truncated
 }
 
@@ -258,7 +259,7 @@ func (w *world) illness() string {
 		return fmt.Sprintf("leader %q of epoch %d does not serve", s.lead.Leader, s.lead.Epoch)
 	}
 	for _, r := range s.set.Replicas {
-		if n := w.node(r.Node); n.self() != r || n.hwm() < int64(len(w.check.ledger)) {
+		if n := w.node(r.Node); n.self() != r || n.disk.damaged || n.hwm() < int64(len(w.check.ledger)) {
 			return fmt.Sprintf("%s is not whole: HWM %d, committed %d", r, n.hwm(), len(w.check.ledger))
 		}
 	}
@@ -270,12 +271,12 @@ func (w *world) illness() string {
 	return ""
 }
 
-// survives tells whether a set could still elect and commit once one more copy
+// survives tells whether a set could surely elect and commit once one more copy
 // (nil: none) is gone.
 func (w *world) survives(set []quorum.Replica, without *node) bool {
 	alive := 0
 	for _, r := range set {
-		if n := w.node(r.Node); n.whole(r) && n != without {
+		if n := w.node(r.Node); n.whole(r) && !n.disk.damaged && n != without {
 			alive++
 		}
 	}

@@ -11,6 +11,10 @@
 // Many partitions that need a leader at one moment (a node that died led
 // hundreds) share the entries and the calls.
 //
+// A damaged copy is asked as any other and never chosen. When nobody else who promised
+// is known to have everything committed, nobody is, until another copy answers; the log
+// and narad_elections_total{outcome="damaged"} say so.
+//
 // Invariants: a leader is chosen only from the answers of a majority of the
 // replica set that fenced the epoch under which it will lead, and the entry
 // that makes it leader is refused when epoch, set or leadership changed since; so

@@ -2,12 +2,15 @@ package election
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -20,6 +23,7 @@ type contest struct {
 	elected   topic.Replica
 	positions [][]byte // that the elected one begins with, in union
 	finished  bool
+	damaged   bool // a majority promised, and nobody of it may lead
 }
 
 // answer is the promise of one replica.
@@ -43,7 +47,7 @@ func (r *Runner) electPart(ctx context.Context, list []*contest, reason string) 
 	open, err := r.begin(ctx, list)
 	if err == nil {
 		r.fence(ctx, open)
-		open = slices.DeleteFunc(open, func(c *contest) bool { return !c.choose() })
+		open = slices.DeleteFunc(open, func(c *contest) bool { return !r.chosen(c) })
 		open = r.prime(ctx, open)
 		err = r.install(ctx, open)
 	}
@@ -59,8 +63,37 @@ func (r *Runner) electPart(ctx context.Context, list []*contest, reason string) 
 		}
 	}
 	r.metrics.elections.WithLabelValues(reason, "elected").Add(float64(done))
-	r.metrics.elections.WithLabelValues(reason, "none").Add(float64(len(list) - done))
+	damaged := 0
+	for _, c := range list {
+		if c.damaged {
+			damaged++
+		}
+	}
+	r.metrics.elections.WithLabelValues(reason, "damaged").Add(float64(damaged))
+	r.metrics.elections.WithLabelValues(reason, "none").Add(float64(len(list) - done - damaged))
 	return done
+}
+
+// chosen chooses, and says once per epoch what an operator has to know: that what may
+// be committed is whole on no copy that has answered.
+func (r *Runner) chosen(c *contest) bool {
+	err := c.choose()
+	c.damaged = errors.Is(err, quorum.ErrOnlyDamaged)
+	if c.damaged && r.told[c.a.Ref] != c.a.LeaderEpoch {
+		if len(r.told) >= maxEarlyKept {
+			clear(r.told)
+		}
+		r.told[c.a.Ref] = c.a.LeaderEpoch
+		var nodes []string
+		for i := range c.answers {
+			if c.answers[i].Damaged {
+				nodes = append(nodes, c.answers[i].replica.Node)
+			}
+		}
+		r.cfg.Log.Error("a partition has no leader: only a damaged copy is known to have everything committed; another copy has to answer",
+			"partition", c.a.Ref.String(), "damaged_on", strings.Join(nodes, ", "), "promised", len(c.answers), "replicas", len(c.a.Replicas))
+	}
+	return err == nil
 }
 
 // begin takes the partitions from their leaders. One that has no leader already
@@ -154,8 +187,11 @@ func (r *Runner) fence(ctx context.Context, open []*contest) {
 	}
 }
 
-// majority tells whether enough replicas of the set have promised.
-func (c *contest) majority() bool { return len(c.answers) >= len(c.a.Replicas)/2+1 }
+// majority tells whether enough replicas of the set have promised to choose one.
+func (c *contest) majority() bool {
+	_, err := c.vote()
+	return err == nil
+}
 
 // prime hands the chosen ones what a majority knows of positions. Who does not
 // answer is not made leader: it would not answer anybody else either.

@@ -33,6 +33,11 @@ type Promise struct {
 	OK        bool        // it promised the epoch, durably, and what follows is what it has
 	LastEpoch topic.Epoch // of its last batch
 	LEO       int64       // its synced end
+	Damaged   bool        // it cannot read some of that, so it must not lead
+	// Settled is the newest epoch that it has led in this process and could serve
+	// under; everything committed up to that epoch lies below HWM.
+	Settled topic.Epoch
+	HWM     int64
 	// Generation of the consumer positions, which a seek raises, and the positions.
 	Generation uint64
 	Positions  []byte

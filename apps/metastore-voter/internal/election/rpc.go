@@ -62,9 +62,10 @@ func (w *Wire) fence(ctx context.Context, node string, items []Fence) ([]Promise
 			out[i] = again[0]
 			continue
 		}
+		promised := a.Status == nodeapi.FencePromised || a.Status == nodeapi.FenceDamaged
 		out[i] = Promise{
-			OK:        a.Status == nodeapi.FencePromised && a.PromisedEpoch == items[i].Epoch && a.CopyID == items[i].Replica.CopyID,
-			LastEpoch: a.LastEpoch, LEO: a.LEO, Generation: a.PositionGeneration, Positions: a.Position,
+			OK:        promised && a.PromisedEpoch == items[i].Epoch && a.CopyID == items[i].Replica.CopyID,
+			LastEpoch: a.LastEpoch, LEO: a.LEO, Damaged: a.Status == nodeapi.FenceDamaged, Settled: a.Settled, HWM: a.HWM, Generation: a.PositionGeneration, Positions: a.Position,
 		}
 	}
 	return out, nil

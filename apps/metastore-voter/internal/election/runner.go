@@ -81,6 +81,7 @@ type Runner struct {
 	// turn makes elections take turns, and is held across them: two at once of one
 	// partition would only spoil each other.
 	turn sync.Mutex
+	told map[topic.Ref]topic.Epoch // for which was said that only a damaged copy may have everything; guarded by turn
 }
 
 // term is one Run: what it remembers ends with it, so that one that still ends and
@@ -100,7 +101,7 @@ type metrics struct{ elections *prometheus.CounterVec }
 
 // New returns a runner that does nothing before Run.
 func New(cfg Config) (*Runner, error) {
-	r := &Runner{cfg: cfg, timing: cfg.Timing.withDefaults(), hints: make(chan string, maxSuspects)}
+	r := &Runner{cfg: cfg, timing: cfg.Timing.withDefaults(), hints: make(chan string, maxSuspects), told: map[topic.Ref]topic.Epoch{}}
 	r.metrics.elections = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "narad_elections_total", Help: "Elections of partition leaders run by this voter, by what started them and how they ended.",
 	}, []string{"reason", "outcome"})

@@ -10,13 +10,15 @@ import (
 )
 
 // Fence promises an epoch, durably, and says what this copy has. known is the
-// leadership that this node's replica of the metastore shows.
+// leadership that this node's replica of the metastore shows. A damaged copy promises
+// too, and says so: without its word a pair could not be fenced, nor would anybody
+// know that a smaller log may lack what this one committed.
 func (p *Partition) Fence(epoch topic.Epoch, known quorum.Leadership, positions bool) nodeapi.FenceAnswer {
 	p.roleMu.Lock()
 	defer p.roleMu.Unlock()
 	p.mu.Lock()
 	out := nodeapi.FenceAnswer{Status: nodeapi.FenceUnavailable, CopyID: p.state.CopyID}
-	if p.closed || len(p.damage) > 0 { // what it vouched for and cannot read any more must not be counted on
+	if p.closed {
 		p.mu.Unlock()
 		return out
 	}
@@ -67,12 +69,16 @@ func (p *Partition) promised(epoch topic.Epoch, positions bool, out nodeapi.Fenc
 	}
 	p.posMu.Lock()
 	defer p.posMu.Unlock()
-	a, err := p.fence.Answer(epoch, p.historyLocked(), p.log.LEO(), p.state.PositionGeneration)
+	a, err := p.fence.Answer(epoch, p.historyLocked(), p.log.LEO(), p.hwm.Load(), p.state.PositionGeneration)
 	if err != nil {
 		out.Status = nodeapi.FenceStale
 		return out
 	}
-	out.Status, out.LastEpoch, out.LEO, out.HWM = nodeapi.FencePromised, a.LastEpoch, a.LEO, p.hwm.Load()
+	out.Status, out.LastEpoch, out.LEO, out.HWM = nodeapi.FencePromised, a.LastEpoch, a.LEO, a.HWM
+	out.Settled = a.Settled
+	if len(p.damage) > 0 {
+		out.Status = nodeapi.FenceDamaged
+	}
 	out.PositionGeneration = a.Generation
 	if positions {
 		out.Position = p.state.Position

@@ -92,8 +92,12 @@ func (p *Partition) beginLocked(set *Set) error {
 // becomeLocked asks the rule whether this copy may lead. It says so once: a log
 // that could not begin the epoch is tried again with what it said.
 func (p *Partition) becomeLocked(set *Set) (*quorum.Leader, error) {
-	if len(p.damage) > 0 {
+	switch several := len(set.Replicas) > 1; {
+	case len(p.damage) == 0:
+	case several:
 		return nil, fmt.Errorf("%w: from %d to %d", errDamaged, p.damage[0].From, p.damage[0].To)
+	default:
+		p.forgoLocked()
 	}
 	if l := p.elected; l != nil && l.Epoch() == set.Epoch && l.Ended() == nil {
 		return l, nil

@@ -129,7 +129,8 @@ type Partition struct {
 	moved      chan struct{}    // closed when the high watermark moves or the leadership ends; nil: nobody waits
 	changeDue  bool             // the leader-change batch is still to be appended
 	damage     []partlog.Gap    // below the high watermark, of a copy that has others: it is fetched again
-	intended   []partlog.Gap    // that were found to be as the leader wrote them
+	intended   []partlog.Gap    // that were found to be as the leader wrote them, or that no replica has
+	lacks      bool             // it goes on, alone, without something that it had committed
 	clockBase  int64            // partition clock: Unix ms at clockAt
 	clockAt    time.Time
 	round      *round // the fsync that is running

@@ -20,7 +20,7 @@ const (
 )
 
 // errDamaged: bytes that other replicas have are damaged here. They are fetched
-// again; until then this copy neither leads nor counts.
+// again; until then this copy does not lead, and counts as far as it is whole below.
 var errDamaged = errors.New("this copy is damaged and is being repaired")
 
 // lookForDamage looks for what recovery found missing in a copy that has others.
@@ -29,7 +29,11 @@ var errDamaged = errors.New("this copy is damaged and is being repaired")
 // counted with that.
 func (p *Partition) lookForDamage(set *Set) (whole, vouched int64, err error) {
 	end := p.log.WrittenEnd()
-	if set.only(p.s.Node) || p.log.Recovery().GapOffsets == 0 {
+	if p.log.Recovery().GapOffsets == 0 {
+		return end, 0, nil
+	}
+	if set.only(p.s.Node) {
+		p.lacks = true
 		return end, 0, nil
 	}
 	st, _ := p.log.State()
@@ -73,7 +77,7 @@ func contiguous(offset int64, chunk partlog.Chunk) (from, to int64, whole bool) 
 // repair. If so this copy gives its leadership up.
 func (p *Partition) damagedAt(from, to int64) bool {
 	p.mu.Lock()
-	known := p.setSize < 2 || slices.ContainsFunc(p.intended, func(g partlog.Gap) bool { return g.From <= from && to <= g.To })
+	known := p.setSize < 2 || p.rememberedLocked(from, to)
 	p.mu.Unlock()
 	if known {
 		return false
@@ -103,10 +107,16 @@ func (p *Partition) note(g partlog.Gap) bool {
 	case g.Intended:
 		p.rememberLocked(g)
 		return false
-	case g.From >= hwm, p.follower == nil && p.setSize < 2:
+	case g.From >= hwm:
+		return false
+	case p.follower == nil && p.setSize < 2:
+		p.lacks = true
 		return false
 	}
 	g.To = min(g.To, hwm)
+	if p.rememberedLocked(g.From, g.To) {
+		return false
+	}
 	if !slices.ContainsFunc(p.damage, func(d partlog.Gap) bool { return d.From <= g.From && g.To <= d.To }) {
 		p.damage = append(p.damage, g)
 		slices.SortFunc(p.damage, func(a, b partlog.Gap) int { return int(a.From - b.From) })
@@ -118,6 +128,23 @@ func (p *Partition) note(g partlog.Gap) bool {
 		go p.stepDown() // whoever met it may hold what that waits for
 	}
 	return true
+}
+
+// forgoLocked is for the only replica: nobody else is known to have what is damaged
+// here. It serves the rest, as one does that is opened alone, and an operator has to
+// look: it vouches for no copy that others have left (Vouch).
+func (p *Partition) forgoLocked() {
+	for _, g := range p.damage {
+		p.s.Log.Error("a damaged copy is the only one by now; it goes on without what it cannot read",
+			"partition", p.ref.String(), "from", g.From, "to", g.To)
+		p.rememberLocked(g)
+	}
+	p.damage, p.lacks = nil, true
+}
+
+// rememberedLocked tells whether nobody has what lies from one offset to another.
+func (p *Partition) rememberedLocked(from, to int64) bool {
+	return slices.ContainsFunc(p.intended, func(g partlog.Gap) bool { return g.From <= from && to <= g.To })
 }
 
 // rememberLocked keeps that nobody has what lies in a gap.

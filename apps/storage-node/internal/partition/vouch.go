@@ -23,7 +23,7 @@ func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	}
 	out := nodeapi.Vouch{
 		Epoch: v.Epoch, ConfigVersion: v.Version, Settled: v.Settled,
-		Proven: p.leader.HWM() > p.leader.Start(), HWM: p.leader.HWM(), Bytes: p.log.Bytes(),
+		Proven: p.leader.HWM() > p.leader.Start() && !p.lacks, HWM: p.leader.HWM(), Bytes: p.log.Bytes(),
 	}
 	if history {
 		for _, e := range p.log.Epochs() {

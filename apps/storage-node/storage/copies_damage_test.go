@@ -1,0 +1,131 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/topic"
+)
+
+// asPair leaves s1, which leads, and s2 as the replicas.
+func asPair(c *trio) {
+	c.t.Helper()
+	c.change(func(a *topic.Assignment) { a.Replicas, a.ConfigVersion = a.Replicas[:2], a.ConfigVersion+1 })
+	c.until("the pair is counted by", func() bool { return len(c.replicas("s1")) == 2 })
+}
+
+// met damages the leader s1 and waits until it knows.
+func met(c *trio) {
+	c.t.Helper()
+	c.nodes["s1"].rot()
+	if got, err := c.read("s1"); err == nil {
+		c.t.Fatalf("it skipped: %d records", len(got))
+	}
+	c.until("it leads no more", func() bool {
+		res, err := c.nodes["s1"].role.Replica().Standing(context.Background(), &nodeapi.StandingRequest{Partitions: topicRefs(c)})
+		return err == nil && !res.Partitions[0].Leads
+	})
+}
+
+// The damaged leader of a pair has records that the other one has not, and that nobody
+// was told of: the other one leads, repairs it, and nothing that was acknowledged is lost.
+func TestDamagedLeaderOfAPair(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		asPair(c)
+		c.mustCommit("s1", batch(1, 201))
+		c.inSync("s1", "s2")
+		c.sever("s1", "s2")
+		if _, err := c.commit("s1", batch(1, 202)); err == nil {
+			t.Fatal("one of a pair committed")
+		}
+		met(c)
+		if err := c.elect("s2"); err != nil || c.assignment().Leader != "s2" {
+			t.Fatalf("%v, led by %q", err, c.assignment().Leader)
+		}
+		c.heal("s1", "s2")
+		c.until("it is repaired", func() bool { return c.nodes["s1"].count("narad_repaired_offsets_total") > 0 })
+		c.mustCommit("s2", batch(1, 202))
+		c.inSync("s2", "s1")
+		c.mustElect("s1")
+		c.wantRead("s1", ordered(1, 202))
+	}, onDisk)
+}
+
+// Nobody is elected who may lack what a damaged copy committed: here it did.
+func TestOnlyTheDamagedCopyHasEverything(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		c.sever("s1", "s2")
+		c.mustCommit("s1", batch(1, 201)) // s3 has it
+		c.sever("s3", "voter")
+		met(c)
+		if err := c.elect("s2"); !errors.Is(err, quorum.ErrOnlyDamaged) {
+			t.Fatalf("%v, led by %q", err, c.assignment().Leader)
+		}
+		c.heal("s1", "s2")
+		c.heal("s3", "voter")
+		c.mustElect("s3")
+		c.inSync("s3", "s1", "s2")
+		c.wantRead("s3", ordered(1, 201))
+	}, onDisk)
+}
+
+// A promise of a damaged copy outlives a power cut.
+func TestPromiseOfADamagedCopyIsDurable(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		pass(2 * time.Second) // the high watermark is stored
+		met(c)
+		epoch := c.assignment().LeaderEpoch + 5
+		if a := c.fence("s1", epoch); a.Status != nodeapi.FenceDamaged || a.PromisedEpoch != epoch {
+			t.Fatalf("it answers %+v", a)
+		}
+		c.nodes["s1"].powerCut()
+		c.nodes["s1"].start()
+		c.until("it keeps its promise", func() bool {
+			a := c.fence("s1", epoch-1)
+			return a.Status == nodeapi.FenceStale && a.PromisedEpoch == epoch
+		})
+	}, onDisk)
+}
+
+// A move is taken back while the source, alone again, is damaged: nobody else is known
+// to have what is missing, so it serves the rest, and says that it does not vouch for it.
+func TestDamagedCopyThatIsAloneAgain(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		asPair(c)
+		c.mustCommit("s1", batch(1, 201))
+		c.inSync("s1", "s2")
+		met(c)
+		c.change(func(a *topic.Assignment) {
+			a.Replicas, a.ConfigVersion = a.Replicas[:1], a.ConfigVersion+1
+			a.Leader, a.LeaderEpoch = "s1", a.LeaderEpoch+1
+		})
+		c.until("it leads", func() bool { _, err := c.commit("s1", batch(1, 202)); return err == nil })
+		got, err := c.read("s1")
+		if want := ordered(1, 202); err != nil || len(got) >= 202 || len(got) < 100 || !slices.Equal(got[len(got)-2:], want[200:]) {
+			t.Fatalf("%d records, %v", len(got), err)
+		}
+		res, err := c.nodes["s1"].role.Replica().Vouch(context.Background(), &nodeapi.VouchRequest{Partitions: topicRefs(c)})
+		if err != nil || res.Partitions[0].Epoch == 0 || res.Partitions[0].Proven {
+			t.Errorf("it vouches for what it cannot read: %+v, %v", res, err)
+		}
+	}, onDisk)
+}
