@@ -75,7 +75,8 @@ func (l *Leader) plausible(f Fetch, view LogView) error {
 
 // sender finds what is known of the copy that fetches, and whether it counts.
 // Another copy of a replica's node says that the replica is lost: its offset is
-// erased, and it waits among the others to be re-admitted.
+// erased, and it waits among the others to be re-admitted. One that the set named
+// before says nothing: the metastore has put this one in its place since.
 func (l *Leader) sender(r Replica) (p *progress, counts bool, err error) {
 	i := slices.IndexFunc(l.members, func(p progress) bool { return p.replica.Node == r.Node })
 	switch {
@@ -86,6 +87,8 @@ func (l *Leader) sender(r Replica) (p *progress, counts bool, err error) {
 			return nil, false, fmt.Errorf("fetch by %s: %w: another copy took its place", r, ErrNotReplica)
 		}
 		return &l.members[i], true, nil
+	case i >= 0 && slices.Contains(l.gone, r):
+		return nil, false, fmt.Errorf("fetch by %s: %w: another copy took its place", r, ErrNotReplica)
 	case i >= 0:
 		l.members[i] = progress{replica: l.members[i].replica, lost: true}
 	}

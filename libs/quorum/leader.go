@@ -51,6 +51,7 @@ type Leader struct {
 	members    []progress
 	observers  []string
 	others     []progress // observers, and copies that wait to be re-admitted
+	gone       []Replica  // that the set named before: what they say comes late, at most maxGone
 	scratch    []int64
 }
 

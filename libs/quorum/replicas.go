@@ -7,6 +7,11 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
+// maxGone bounds the copies that are remembered to be gone: more changes of one set
+// under one leadership are rare, and one that is forgotten can only end what another
+// copy counts for until the next epoch.
+const maxGone = 16
+
 // replace takes a replica set over, keeping what is known of copies that stay.
 func (l *Leader) replace(self Replica, c Config) {
 	members := make([]progress, len(c.Replicas))
@@ -21,6 +26,12 @@ func (l *Leader) replace(self Replica, c Config) {
 			l.self = i
 		}
 	}
+	for _, m := range l.members {
+		if !slices.Contains(c.Replicas, m.replica) && !slices.Contains(l.gone, m.replica) {
+			l.gone = append(l.gone, m.replica)
+		}
+	}
+	l.gone = l.gone[max(0, len(l.gone)-maxGone):]
 	l.others = slices.DeleteFunc(l.others, func(p progress) bool {
 		i := indexOfNode(c.Replicas, p.replica.Node)
 		return (i >= 0 && c.Replicas[i] == p.replica) || (i < 0 && !slices.Contains(c.Observers, p.replica.Node))

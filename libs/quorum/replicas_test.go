@@ -240,6 +240,43 @@ func TestReadmission(t *testing.T) {
 	}
 }
 
+// What a copy said before the metastore named another one in its place may arrive
+// after that, from a process that is gone: it counts for nothing, and the new copy
+// counts all the same.
+func TestLateFetchOfASupersededCopy(t *testing.T) {
+	l, _, set, view := led(t, 3)
+	other := Replica{Node: set[1].Node, Disk: 77, Copy: 78}
+	get(t, l, Fetch{From: other, Epoch: 5, Offset: 11, LastEpoch: 5}, view, 0)
+	to := []Replica{set[0], other, set[2]}
+	if _, err := l.Apply(Config{Version: 2, Replicas: to}, 11); err != nil {
+		t.Fatal(err)
+	}
+	late := Fetch{From: set[1], Epoch: 5, Offset: 11, LastEpoch: 5}
+	if _, _, err := l.Fetch(late, view, 0); !errors.Is(err, ErrNotReplica) {
+		t.Fatalf("it is taken for a copy in the place of the new one: %v", err)
+	}
+	l.Synced(20)
+	view.Written = 20
+	get(t, l, Fetch{From: other, Epoch: 5, Offset: 20, LastEpoch: 5}, view, 0)
+	wantHWM(t, l, 20, "the new copy has it")
+	third := Replica{Node: set[1].Node, Disk: 77, Copy: 79} // it is lost in turn
+	get(t, l, Fetch{From: third, Epoch: 5, Offset: 20, LastEpoch: 5}, view, 0)
+	if _, _, err := l.Fetch(Fetch{From: other, Epoch: 5, Offset: 20, LastEpoch: 5}, view, 0); !errors.Is(err, ErrNotReplica) {
+		t.Fatalf("a late fetch of the lost copy: %v", err)
+	}
+	// A change that is taken back names a copy again that was there before.
+	if _, err := l.Apply(Config{Version: 3, Replicas: []Replica{set[0], set[2]}}, 20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Apply(Config{Version: 4, Replicas: []Replica{set[0], other, set[2]}}, 20); err != nil {
+		t.Fatal(err)
+	}
+	get(t, l, Fetch{From: other, Epoch: 5, Offset: 20, LastEpoch: 5}, view, 0)
+	if _, _, err := l.Fetch(late, view, 0); !errors.Is(err, ErrNotReplica) {
+		t.Fatalf("the first of all: %v", err)
+	}
+}
+
 // Observers fetch, and never count, whatever they have.
 func TestObserversNeverCount(t *testing.T) {
 	l, _, set, view := led(t, 3)
