@@ -22,17 +22,27 @@ var (
 
 // Fetch implements nodeapi.Replica.
 func (n *Node) Fetch(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi.FetchResult, error) {
-	m := n.view.Members().ByID[req.From]
-	if m == nil || m.BootNonce != req.Boot || m.DiskID != req.Disk {
+	if !n.registered(req) {
 		if !n.view.Latched() {
 			return nil, problem.New(problem.NotReady, "this node's metastore replica has not caught up")
 		}
 		n.metrics.BadFetches.Inc()
 		n.shared.Complain("a fetch came from a process that is not registered under its node id", "from", req.From)
-		return nil, problem.New(problem.IDInUse, "%q is not registered with this start and disk", req.From)
+		return nil, notRegistered(req)
 	}
 	f := fetch{n: n, req: req, arrived: n.shared.Mono(), room: min(req.MaxBytes, nodeapi.MaxFetchBytes), watcher: partition.NewWatcher()}
-	return f.run(ctx), nil
+	return f.run(ctx)
+}
+
+// registered tells whether a fetch is of the process that the metastore has under the
+// node id, on its disk.
+func (n *Node) registered(req *nodeapi.FetchRequest) bool {
+	m := n.view.Members().ByID[req.From]
+	return m != nil && m.BootNonce == req.Boot && m.DiskID == req.Disk
+}
+
+func notRegistered(req *nodeapi.FetchRequest) *problem.Problem {
+	return problem.New(problem.IDInUse, "%q is not registered with this start and disk", req.From)
 }
 
 // fetch is one fetch of many partitions.
@@ -46,8 +56,10 @@ type fetch struct {
 	answers []nodeapi.FetchAnswer
 }
 
-// run answers as soon as a partition has news, at the latest when the wait ends.
-func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
+// run answers as soon as a partition has news, at the latest when the wait ends. A
+// fetch whose process was replaced while it waited says nothing more: what it names
+// may be another copy by now.
+func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 	f.parts = make([]*partition.Partition, len(f.req.Partitions))
 	defer f.unwatch()
 	for i := range f.req.Partitions {
@@ -58,10 +70,16 @@ func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
 	for len(f.answers) == 0 {
 		select {
 		case <-f.watcher.Wake():
-			f.heard()
-			continue
+			if f.n.registered(f.req) {
+				f.heard()
+				continue
+			}
 		case <-timer.C:
-		case <-ctx.Done():
+		case <-ctx.Done(): // another fetch of that copy, from further on, may be here already
+			return nil, fmt.Errorf("answer a fetch of %s: %w", f.req.From, ctx.Err())
+		}
+		if !f.n.registered(f.req) {
+			return nil, notRegistered(f.req)
 		}
 		for i, p := range f.parts {
 			if p != nil {
@@ -71,7 +89,7 @@ func (f *fetch) run(ctx context.Context) *nodeapi.FetchResult {
 		break
 	}
 	slices.SortFunc(f.answers, func(a, b nodeapi.FetchAnswer) int { return a.Index - b.Index })
-	return &nodeapi.FetchResult{Partitions: f.answers}
+	return &nodeapi.FetchResult{Partitions: f.answers}, nil
 }
 
 // begin looks at one partition of the request and leaves a watcher there. It does
@@ -234,7 +252,9 @@ func (n *Node) Prime(_ context.Context, req *nodeapi.PrimeRequest) error {
 		if p == nil || it.DiskID != n.disk {
 			return problem.New(problem.NotReady, "%s is not open here", it.Ref)
 		}
-		p.Prime(it.Epoch, it.Positions)
+		if !p.Prime(it.Epoch, it.Positions) {
+			return problem.New(problem.NotReady, "epoch %d of %s is not what is promised here", it.Epoch, it.Ref)
+		}
 	}
 	return nil
 }

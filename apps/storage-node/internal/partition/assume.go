@@ -252,18 +252,3 @@ func leaseEnd(progress []quorum.Progress, self string, set int) int64 {
 	slices.Sort(heard)
 	return heard[len(heard)-need] + quorum.LeaseMS
 }
-
-// Primed positions: what the controller collected for a leadership to come.
-type primed struct {
-	epoch     topic.Epoch
-	positions [][]byte
-}
-
-// Prime keeps positions for the leadership of an epoch.
-func (p *Partition) Prime(epoch topic.Epoch, positions [][]byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if epoch >= p.primed.epoch {
-		p.primed = primed{epoch, positions}
-	}
-}

@@ -11,7 +11,8 @@
 //	Assume   the assignment decides: lead under an epoch, follow a leader, or wait
 //	         for one (assume.go, lead.go)
 //	Fence    promises an epoch, ends what is led under an older one, and tells what
-//	         this copy has (fence.go); Prime and HandOver are around an election
+//	         this copy has (fence.go); Prime and HandOver are around an election, and
+//	         who was not primed in this process does not lead (prime.go)
 //
 // # Damage
 //

@@ -93,6 +93,8 @@ func (p *Partition) beginLocked(set *Set) error {
 // that could not begin the epoch is tried again with what it said.
 func (p *Partition) becomeLocked(set *Set) (*quorum.Leader, error) {
 	switch several := len(set.Replicas) > 1; {
+	case several && p.primed.epoch != set.Epoch && (p.elected == nil || p.elected.Epoch() != set.Epoch):
+		return nil, errNotPrimed
 	case len(p.damage) == 0:
 	case several:
 		return nil, fmt.Errorf("%w: from %d to %d", errDamaged, p.damage[0].From, p.damage[0].To)
