@@ -4,11 +4,9 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -69,32 +67,18 @@ func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
 		t.Fatal(err)
 	}
 
-	w := load{cl, "orders", newLedger()}
-	producing, stopProducing := context.WithCancel(ctx)
-	consuming, stopConsuming := context.WithCancel(ctx)
-	var producers, consumers sync.WaitGroup
-	for i := range 4 {
-		producers.Go(func() { w.produce(producing, fmt.Sprintf("p%d", i), 20*time.Millisecond) })
-	}
-	for range 4 {
-		consumers.Go(func() { w.consume(consuming, t) })
-	}
-
+	w := harness.Load{Client: cl, Topic: "orders", Ledger: harness.NewLedger()}
+	running := w.Start(ctx, t, 4, 20*time.Millisecond, 4)
+	defer running.End()
 	storageKills := killInTurn(t, c, random, roles, d)
-	stopProducing()
-	producers.Wait()
-	if err := harness.Until(ctx, 2*time.Minute, func() bool { n, _ := w.ledger.missing(); return n == 0 }); err != nil {
-		n, example := w.ledger.missing()
-		t.Errorf("%d accepted messages have still not come, e.g. %q; data in %s", n, example, c.Dir)
-	}
+	running.Drain(ctx, t, 2*time.Minute)
 	// What would come twice has had its chance: redeliveries are due at once after
 	// a restart, not only after the visibility timeout.
 	quiet, cancelQuiet := context.WithTimeout(ctx, 3*time.Second)
 	<-quiet.Done()
 	cancelQuiet()
-	stopConsuming()
-	consumers.Wait()
-	w.ledger.judge(t, func(from, to time.Time) bool {
+	running.End()
+	w.Ledger.Judge(t, func(from, to time.Time) bool {
 		for _, k := range storageKills {
 			if k.After(from.Add(-2*time.Second)) && k.Before(to) {
 				return true

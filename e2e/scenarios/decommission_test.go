@@ -62,16 +62,16 @@ func TestDecommissionUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	books := map[string]*ledger{"lone": newLedger(), "copies": newLedger()}
+	books := map[string]*harness.Ledger{"lone": harness.NewLedger(), "copies": harness.NewLedger()}
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	var producers, consumers sync.WaitGroup
 	reads, end := context.WithCancel(ctx)
 	defer end()
 	for name, book := range books {
-		w := load{cl: one(urls...), topic: name, ledger: book}
-		producers.Go(func() { w.produce(flow, name, 10*time.Millisecond) })
-		consumers.Go(func() { load{cl: stays, topic: name, ledger: book}.consume(reads, t) })
+		w := harness.Load{Client: one(urls...), Topic: name, Ledger: book}
+		producers.Go(func() { w.Produce(flow, name, 10*time.Millisecond) })
+		consumers.Go(func() { harness.Load{Client: stays, Topic: name, Ledger: book}.Consume(reads, t) })
 	}
 
 	if err := stays.Decommission(ctx, "storage-1", false); err != nil {
@@ -115,9 +115,9 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	leaves := one(urls[1])
 	for i := range 20 {
 		text := "pinned-" + string(rune('a'+i))
-		books["lone"].sending(text)
+		books["lone"].Sending(text)
 		_, err := leaves.Produce(ctx, "lone", client.Message{Payload: []byte(text), Partition: &pinned}, client.ProduceOptions{})
-		books["lone"].produced(err, text)
+		books["lone"].Produced(err, text)
 	}
 	if err := stays.Decommission(ctx, "gateway-2", false); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	producers.Wait()
 	if err := harness.Until(ctx, 40*time.Second, func() bool {
 		for _, book := range books {
-			if n, _ := book.missing(); n > 0 {
+			if n, _ := book.Missing(); n > 0 {
 				return false
 			}
 		}
@@ -170,7 +170,7 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	consumers.Wait()
 	for _, book := range books {
 		// Elections, moves and killed processes are all listed reasons for duplicates.
-		book.judge(t, func(time.Time, time.Time) bool { return true })
+		book.Judge(t, func(time.Time, time.Time) bool { return true })
 	}
 }
 

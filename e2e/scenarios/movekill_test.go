@@ -49,7 +49,7 @@ func TestMovesInterrupted(t *testing.T) {
 		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000}); err != nil {
 			t.Fatal(err)
 		}
-		f := &flow{cl: cl, topic: name, ledger: newLedger()}
+		f := newFlow(cl, name)
 		ends = append(ends, f.start(ctx, t, killRate, func(time.Time, time.Time) bool { return true })) // moves and kills all the time
 	}
 	n := 0

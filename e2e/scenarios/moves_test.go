@@ -28,9 +28,7 @@ const (
 
 // flow produces and consumes one topic with a ledger, and notes when something came.
 type flow struct {
-	cl     *client.Client
-	topic  string
-	ledger *ledger
+	harness.Load
 
 	mu      sync.Mutex  // guards what follows
 	came    []time.Time // of each answer with messages
@@ -52,18 +50,18 @@ func (f *flow) produce(ctx context.Context, rate int) {
 		}
 		texts, msgs := make([]string, moveBatch), make([]client.Message, moveBatch)
 		for i := range texts {
-			texts[i] = fmt.Sprintf("%s-%d-%d", f.topic, n, i)
+			texts[i] = fmt.Sprintf("%s-%d-%d", f.Topic, n, i)
 			msgs[i].Payload = []byte(texts[i])
 		}
 		slots <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-slots }()
-			f.ledger.sending(texts...)
+			f.Ledger.Sending(texts...)
 			one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 			defer cancel()
 			began := time.Now()
-			_, err := f.cl.ProduceBatch(one, f.topic, msgs, client.ProduceOptions{})
-			f.ledger.produced(err, texts...)
+			_, err := f.Client.ProduceBatch(one, f.Topic, msgs, client.ProduceOptions{})
+			f.Ledger.Produced(err, texts...)
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.slowest = max(f.slowest, time.Since(began))
@@ -74,37 +72,15 @@ func (f *flow) produce(ctx context.Context, rate int) {
 	}
 }
 
-func (f *flow) consume(ctx context.Context, t *testing.T) {
-	for ctx.Err() == nil {
-		got, err := f.cl.Receive(ctx, f.topic, client.ReceiveOptions{Max: 1000, Wait: time.Second})
-		if err != nil || len(got.Deliveries) == 0 {
-			continue
-		}
+// newFlow makes one that consumes by the thousand.
+func newFlow(cl *client.Client, topic string) *flow {
+	f := &flow{}
+	f.Load = harness.Load{Client: cl, Topic: topic, Ledger: harness.NewLedger(), Max: 1000, Came: func() {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.came = append(f.came, time.Now())
-		f.mu.Unlock()
-		var handles []string
-		for _, d := range got.Deliveries {
-			f.ledger.delivered(d)
-			handles = append(handles, d.ReceiptHandle)
-		}
-		for len(handles) > 0 {
-			one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-			results, err := f.cl.AckMany(one, f.topic, handles)
-			cancel()
-			if err != nil {
-				t.Logf("ack: %v", err)
-				break
-			}
-			var again []string
-			for i, r := range results {
-				if r.Status == 503 {
-					again = append(again, handles[i])
-				}
-			}
-			handles = again
-		}
-	}
+	}}
+	return f
 }
 
 // pause is the longest time without a delivery between two moments.
@@ -130,18 +106,18 @@ func (f *flow) start(ctx context.Context, t *testing.T, rate int, explained func
 	var producers, consumers sync.WaitGroup
 	producers.Go(func() { f.produce(producing, rate) })
 	for range 2 {
-		consumers.Go(func() { f.consume(consuming, t) })
+		consumers.Go(func() { f.Consume(consuming, t) })
 	}
 	return func() {
 		stopProducing()
 		producers.Wait()
-		if err := harness.Until(ctx, time.Minute, func() bool { n, _ := f.ledger.missing(); return n == 0 }); err != nil {
-			n, example := f.ledger.missing()
+		if err := harness.Until(ctx, time.Minute, func() bool { n, _ := f.Ledger.Missing(); return n == 0 }); err != nil {
+			n, example := f.Ledger.Missing()
 			t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
 		}
 		stopConsuming()
 		consumers.Wait()
-		f.ledger.judge(t, explained)
+		f.Ledger.Judge(t, explained)
 	}
 }
 
@@ -243,7 +219,7 @@ func TestMovesUnderLoad(t *testing.T) {
 		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: kind.name, Partitions: 1, ReplicationFactor: kind.factor, VisibilityTimeoutMS: 60_000}); err != nil {
 			t.Fatal(err)
 		}
-		f := &flow{cl: cl, topic: kind.name, ledger: newLedger()}
+		f := newFlow(cl, kind.name)
 		var mu sync.Mutex // guards windows
 		var windows [][2]time.Time
 		end := f.start(ctx, t, moveRate, func(from, to time.Time) bool {

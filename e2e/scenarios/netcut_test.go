@@ -56,7 +56,7 @@ func TestLeaderHearsNobody(t *testing.T) {
 func underLoad(t *testing.T, run func(c *cuts)) {
 	t.Helper()
 	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 2})
-	c := cuts{t: t, n: n, cl: netClient(t, n.URLs()...), ledger: newLedger()}
+	c := cuts{t: t, n: n, cl: netClient(t, n.URLs()...), ledger: harness.NewLedger()}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	c.ctx = ctx
@@ -65,35 +65,25 @@ func underLoad(t *testing.T, run func(c *cuts)) {
 			t.Fatal(err)
 		}
 	}
-	w := load{c.cl, "load", c.ledger}
-	producing, stopProducing := context.WithCancel(ctx)
-	consuming, stopConsuming := context.WithCancel(ctx)
-	var producers, consumers, watch sync.WaitGroup
-	for i := range 2 {
-		producers.Go(func() { w.produce(producing, fmt.Sprintf("p%d", i), 40*time.Millisecond) })
-		consumers.Go(func() { w.consume(consuming, t) })
-	}
-	watch.Go(func() { c.nobodyDies(producing) })
+	w := harness.Load{Client: c.cl, Topic: "load", Ledger: c.ledger}
+	running := w.Start(ctx, t, 2, 40*time.Millisecond, 2)
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { c.nobodyDies(watching) })
 	defer func() { // also when run gives up
-		stopProducing()
-		stopConsuming()
-		producers.Wait()
-		consumers.Wait()
+		running.End()
+		stopWatching()
 		watch.Wait()
 	}()
 
 	run(&c)
 
-	stopProducing()
-	producers.Wait()
+	running.StopProducing()
+	stopWatching()
 	watch.Wait()
-	if err := harness.Until(ctx, leaseTime+healLimit, func() bool { n, _ := c.ledger.missing(); return n == 0 }); err != nil {
-		n, example := c.ledger.missing()
-		t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
-	}
-	stopConsuming()
-	consumers.Wait()
-	c.ledger.judge(t, func(_, _ time.Time) bool { return false }) // no program died, and a lease that ran out had never been seen
+	running.Drain(ctx, t, leaseTime+healLimit)
+	running.End()
+	c.ledger.Judge(t, func(_, _ time.Time) bool { return false }) // no program died, and a lease that ran out had never been seen
 }
 
 // cuts is the cluster, its load and what has been seen.
@@ -102,7 +92,7 @@ type cuts struct {
 	n      *harness.Net
 	cl     *client.Client
 	ctx    context.Context
-	ledger *ledger
+	ledger *harness.Ledger
 }
 
 func netClient(t *testing.T, urls ...string) *client.Client {
@@ -312,7 +302,7 @@ func (c *cuts) leaderHearsNobody(t *testing.T) {
 	defer heal()
 	late()
 	end := time.After(rpcBlocked)
-	accepted := c.accepted()
+	accepted := c.ledger.Accepted()
 	refusing := false
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -330,10 +320,10 @@ func (c *cuts) leaderHearsNobody(t *testing.T) {
 	if !refusing {
 		t.Error("the leader never refused to mark members dead: this shows nothing")
 	}
-	if more := c.accepted() - accepted; more < 100 {
+	if more := c.ledger.Accepted() - accepted; more < 100 {
 		t.Errorf("%d messages were accepted meanwhile", more)
 	}
-	if n, example := c.ledger.missing(); n > 200 {
+	if n, example := c.ledger.Missing(); n > 200 {
 		t.Errorf("%d accepted messages wait, e.g. %q: records do not pass the leader", n, example)
 	}
 	heal()
@@ -342,12 +332,6 @@ func (c *cuts) leaderHearsNobody(t *testing.T) {
 		t.Errorf("%s still refuses %s after the heal", leader, healLimit)
 	}
 	<-time.After(staggered) // all have been heard once more; until then nobody may die
-}
-
-func (c *cuts) accepted() int {
-	c.ledger.mu.Lock()
-	defer c.ledger.mu.Unlock()
-	return len(c.ledger.accepted)
 }
 
 // ledBy finds a partition of a topic that a node leads.

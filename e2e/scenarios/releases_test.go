@@ -187,17 +187,17 @@ func TestRollingUpgrade(t *testing.T) {
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4, VisibilityTimeoutMS: 60_000}); err != nil {
 		t.Fatal(err)
 	}
-	w := load{cl, "orders", newLedger()}
+	w := harness.Load{Client: cl, Topic: "orders", Ledger: harness.NewLedger()}
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	consuming, stopConsuming := context.WithCancel(ctx)
 	defer stopConsuming()
 	var producers, consumers sync.WaitGroup
 	for i := range 2 {
-		producers.Go(func() { w.produceFreely(working, t, fmt.Sprintf("p%d", i)) })
+		producers.Go(func() { produceFreely(working, t, w, fmt.Sprintf("p%d", i)) })
 	}
 	producers.Go(func() { manage(working, t, cl) })
-	consumers.Go(func() { w.consume(consuming, t) })
+	consumers.Go(func() { w.Consume(consuming, t) })
 
 	leader := leaderOf(t, c)
 	before, err := leader.Members(ctx)
@@ -227,7 +227,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	stop()
 	producers.Wait()
-	if err := harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.ledger.missing(); return n == 0 }); err != nil {
+	if err := harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.Ledger.Missing(); return n == 0 }); err != nil {
 		t.Errorf("accepted messages have not come: %v", err)
 	}
 	stopConsuming()
@@ -235,15 +235,15 @@ func TestRollingUpgrade(t *testing.T) {
 	// A produce that was repeated after an unknown outcome, and what a storage node
 	// had leased when it stopped, may come twice; with a restart every few seconds
 	// there is no moment at which nothing explains it.
-	w.ledger.judge(t, func(_, _ time.Time) bool { return true })
-	if w.ledger.unknown > 0 {
-		t.Errorf("%d messages failed for good", w.ledger.unknown)
+	w.Ledger.Judge(t, func(_, _ time.Time) bool { return true })
+	if w.Ledger.Unknown() > 0 {
+		t.Errorf("%d messages failed for good", w.Ledger.Unknown())
 	}
 }
 
 // produceFreely sends 20 single messages a second and repeats each until it is
 // accepted; one that is not within 20 s fails the test.
-func (w load) produceFreely(ctx context.Context, t *testing.T, name string) {
+func produceFreely(ctx context.Context, t *testing.T, w harness.Load, name string) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -253,11 +253,11 @@ func (w load) produceFreely(ctx context.Context, t *testing.T, name string) {
 		case <-tick.C:
 		}
 		text := fmt.Sprintf("%s-%d", name, n)
-		w.ledger.sending(text)
+		w.Ledger.Sending(text)
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-		_, err := w.cl.Produce(one, w.topic, client.Message{Payload: []byte(text)}, client.ProduceOptions{AllowDuplicates: true})
+		_, err := w.Client.Produce(one, w.Topic, client.Message{Payload: []byte(text)}, client.ProduceOptions{AllowDuplicates: true})
 		cancel()
-		w.ledger.produced(err, text)
+		w.Ledger.Produced(err, text)
 		if err != nil {
 			t.Errorf("produce: %v", err)
 		}

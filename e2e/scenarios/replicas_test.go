@@ -34,36 +34,19 @@ const (
 // withCopies runs a test under a steady load on a topic with three copies, and lets
 // the ledger judge: nothing is lost, and what comes twice had been leased when its
 // leader changed.
-func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w load)) {
+func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w harness.Load)) {
 	t.Helper()
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
 		t.Fatal(err)
 	}
 	allCopies(ctx, t, cl)
-	w := load{cl, copiesTopic, newLedger()}
-	producing, stopProducing := context.WithCancel(ctx)
-	consuming, stopConsuming := context.WithCancel(ctx)
-	var producers, consumers sync.WaitGroup
-	for i := range 2 {
-		producers.Go(func() { w.produce(producing, fmt.Sprintf("p%d", i), 40*time.Millisecond) })
-		consumers.Go(func() { w.consume(consuming, t) })
-	}
-	defer func() { // also when run gives up
-		stopProducing()
-		stopConsuming()
-		producers.Wait()
-		consumers.Wait()
-	}()
+	w := harness.Load{Client: cl, Topic: copiesTopic, Ledger: harness.NewLedger()}
+	running := w.Start(ctx, t, 2, 40*time.Millisecond, 2)
+	defer running.End() // also when run gives up
 	run(w)
-	stopProducing()
-	producers.Wait()
-	if err := harness.Until(ctx, leaseTime+healLimit, func() bool { n, _ := w.ledger.missing(); return n == 0 }); err != nil {
-		n, example := w.ledger.missing()
-		t.Errorf("%d accepted messages have still not come, e.g. %q", n, example)
-	}
-	stopConsuming()
-	consumers.Wait()
-	w.ledger.judge(t, func(_, _ time.Time) bool { return true })
+	running.Drain(ctx, t, leaseTime+healLimit)
+	running.End()
+	w.Ledger.Judge(t, func(_, _ time.Time) bool { return true })
 }
 
 // allCopies waits until every partition has a leader and three copies in sync.
@@ -112,7 +95,7 @@ func copyLeader(ctx context.Context, t *testing.T, cl *client.Client, p uint32) 
 
 // commits produces committed messages to a partition until one succeeds, and tells
 // how long that took.
-func commits(ctx context.Context, t *testing.T, w load, p uint32, limit time.Duration) time.Duration {
+func commits(ctx context.Context, t *testing.T, w harness.Load, p uint32, limit time.Duration) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	var last error
@@ -120,9 +103,9 @@ func commits(ctx context.Context, t *testing.T, w load, p uint32, limit time.Dur
 		one, cancel := context.WithTimeout(ctx, 4*time.Second)
 		defer cancel()
 		text := fmt.Sprintf("probe-%d", time.Now().UnixNano())
-		w.ledger.sending(text)
-		_, last = w.cl.Produce(one, copiesTopic, client.Message{Payload: []byte(text), Partition: client.Pin(p)}, client.ProduceOptions{Committed: true, Timeout: 3 * time.Second})
-		w.ledger.produced(last, text)
+		w.Ledger.Sending(text)
+		_, last = w.Client.Produce(one, copiesTopic, client.Message{Payload: []byte(text), Partition: client.Pin(p)}, client.ProduceOptions{Committed: true, Timeout: 3 * time.Second})
+		w.Ledger.Produced(last, text)
 		return last == nil
 	}); err != nil {
 		t.Fatalf("nothing was committed to partition %d within %s: %v", p, limit, last)
@@ -137,7 +120,7 @@ func TestReplicaLosesItsDisk(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 3, Gateways: 2})
 	cl, ctx := connect(t, c)
-	withCopies(ctx, t, cl, func(w load) {
+	withCopies(ctx, t, cl, func(w harness.Load) {
 		for id, lost := range map[string]string{"storage-1": "topics", "storage-2": ""} {
 			pid := c.Node(id).PID
 			c.Hold(id)
@@ -157,9 +140,9 @@ func TestReplicaLosesItsDisk(t *testing.T) {
 
 // pausedLeader stops a leader's process without ending it: another one is elected;
 // the old one, when it goes on, finds out before it commits or serves anything.
-func pausedLeader(ctx context.Context, t *testing.T, c *harness.Cluster, w load) {
+func pausedLeader(ctx context.Context, t *testing.T, c *harness.Cluster, w harness.Load) {
 	t.Helper()
-	old, epoch := copyLeader(ctx, t, w.cl, 0)
+	old, epoch := copyLeader(ctx, t, w.Client, 0)
 	pid := c.Node(old).PID
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -172,12 +155,12 @@ func pausedLeader(ctx context.Context, t *testing.T, c *harness.Cluster, w load)
 	defer goOn()
 	rest := time.After(paused)
 	t.Logf("a commit succeeded %s after the leader was paused", commits(ctx, t, w, 0, elected))
-	if now, e := copyLeader(ctx, t, w.cl, 0); now == old || e <= epoch {
+	if now, e := copyLeader(ctx, t, w.Client, 0); now == old || e <= epoch {
 		t.Errorf("%s leads under epoch %d; it was %s under %d", now, e, old, epoch)
 	}
 	<-rest
 	goOn()
-	allCopies(ctx, t, w.cl)
+	allCopies(ctx, t, w.Client)
 }
 
 // TestReplicasCutOff cuts the leader of a partition off, in three ways.
@@ -187,7 +170,7 @@ func TestReplicasCutOff(t *testing.T) {
 	cl := netClient(t, n.URLs()...)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	withCopies(ctx, t, cl, func(w load) {
+	withCopies(ctx, t, cl, func(w harness.Load) {
 		t.Run("from one follower", func(t *testing.T) {
 			old, epoch := copyLeader(ctx, t, cl, 0)
 			heal := n.CutBetween(old, otherStorage(n, old)[0])
@@ -219,14 +202,14 @@ func TestReplicasCutOff(t *testing.T) {
 }
 
 // staysFor checks that a leader goes on committing for a while.
-func staysFor(ctx context.Context, t *testing.T, w load, leader string, epoch uint64, d time.Duration) {
+func staysFor(ctx context.Context, t *testing.T, w harness.Load, leader string, epoch uint64, d time.Duration) {
 	t.Helper()
 	slowest := time.Duration(0)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		slowest = max(slowest, commits(ctx, t, w, 0, elected))
 	}
 	t.Logf("the slowest commit took %s", slowest)
-	if now, e := copyLeader(ctx, t, w.cl, 0); now != leader || e != epoch {
+	if now, e := copyLeader(ctx, t, w.Client, 0); now != leader || e != epoch {
 		t.Errorf("%s leads under epoch %d; it was %s under %d, who could go on", now, e, leader, epoch)
 	}
 }

@@ -113,13 +113,13 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	epoch, leader := s.epoch()
-	w := load{cl: cl, topic: "secure", ledger: newLedger()}
+	w := harness.Load{Client: cl, Topic: "secure", Ledger: harness.NewLedger()}
 	producing, stopProducing := context.WithCancel(ctx)
 	consuming, stopConsuming := context.WithCancel(ctx)
 	var producers, consumers sync.WaitGroup
-	producers.Go(func() { w.produce(producing, "tls", 10*time.Millisecond) })
+	producers.Go(func() { w.Produce(producing, "tls", 10*time.Millisecond) })
 	for range 2 {
-		consumers.Go(func() { w.consume(consuming, t) })
+		consumers.Go(func() { w.Consume(consuming, t) })
 	}
 
 	before := map[string]string{}
@@ -143,14 +143,14 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 	}
 	stopProducing()
 	producers.Wait()
-	if harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.ledger.missing(); return n == 0 }) != nil {
+	if harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.Ledger.Missing(); return n == 0 }) != nil {
 		t.Log("not everything arrived in time")
 	}
 	stopConsuming()
 	consumers.Wait()
-	w.ledger.judge(t, func(time.Time, time.Time) bool { return false })
-	if w.ledger.unknown > 0 {
-		t.Errorf("%d messages were refused or unknown", w.ledger.unknown)
+	w.Ledger.Judge(t, func(time.Time, time.Time) bool { return false })
+	if w.Ledger.Unknown() > 0 {
+		t.Errorf("%d messages were refused or unknown", w.Ledger.Unknown())
 	}
 	if now, who := s.epoch(); now != epoch || who != leader {
 		t.Errorf("epoch %d of %s became %d of %s", epoch, leader, now, who)
