@@ -10,6 +10,7 @@ import (
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // asPair leaves s1, which leads, and s2 as the replicas.
@@ -126,6 +127,53 @@ func TestDamagedCopyThatIsAloneAgain(t *testing.T) {
 		res, err := c.nodes["s1"].role.Replica().Vouch(context.Background(), &nodeapi.VouchRequest{Partitions: topicRefs(c)})
 		if err != nil || res.Partitions[0].Epoch == 0 || res.Partitions[0].Proven {
 			t.Errorf("it vouches for what it cannot read: %+v, %v", res, err)
+		}
+	}, onDisk)
+}
+
+// What was missing when a copy was alone is missing in the copies made of it: once one
+// of them has said so, the damage is no reason to give the leadership up again.
+func TestDamageThatNoReplicaHas(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.change(func(a *topic.Assignment) { a.Replicas, a.ConfigVersion = a.Replicas[:1], a.ConfigVersion+1 })
+		c.until("it counts alone", func() bool { return len(c.replicas("s1")) == 1 })
+		c.nodes["s1"].rot()
+		s3 := c.nodes["s3"]
+		s3.kill()
+		s3.fs = vfs.NewMem()
+		s3.format()
+		s3.start()
+		c.change(func(a *topic.Assignment) {
+			a.Observers, a.ConfigVersion = []topic.Replica{{Node: "s3", DiskID: s3.disk}}, a.ConfigVersion+1
+		})
+		var made topic.Replica
+		c.until("the observer has everything", func() bool {
+			res, err := c.nodes["s1"].role.Replica().Vouch(context.Background(), &nodeapi.VouchRequest{Partitions: topicRefs(c)})
+			if err != nil {
+				return false
+			}
+			at, ok := res.Partitions[0].Copy("s3")
+			made = at.Replica
+			return ok && at.Near && at.LEO >= 200
+		})
+		c.change(func(a *topic.Assignment) {
+			a.Replicas, a.Observers, a.ConfigVersion = append(a.Replicas, made), nil, a.ConfigVersion+1
+		})
+		c.until("the damage is met", func() bool { return c.nodes["s1"].logs.says("is repaired from another one") > 0 })
+		c.mustElect("s3")
+		c.until("nobody has it", func() bool { return c.nodes["s1"].logs.says("damage of a copy was closed") > 0 })
+		c.inSync("s3", "s1")
+		c.mustElect("s1")
+		before := c.nodes["s1"].logs.says("is repaired from another one")
+		for i := range 60 { // scrubs
+			pass(time.Second)
+			c.mustCommit("s1", batch(2, uint64(i+1)))
+		}
+		if n := c.nodes["s1"].logs.says("is repaired from another one"); n != before || c.assignment().Leader != "s1" {
+			t.Fatalf("damage was met %d times, led by %q", n, c.assignment().Leader)
 		}
 	}, onDisk)
 }

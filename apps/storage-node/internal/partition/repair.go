@@ -137,7 +137,6 @@ func (p *Partition) forgoLocked() {
 	for _, g := range p.damage {
 		p.s.Log.Error("a damaged copy is the only one by now; it goes on without what it cannot read",
 			"partition", p.ref.String(), "from", g.From, "to", g.To)
-		p.rememberLocked(g)
 	}
 	p.damage, p.lacks = nil, true
 }
