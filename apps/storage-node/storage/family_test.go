@@ -158,21 +158,35 @@ type arrival struct {
 
 func (f *family) contents(name string) (out []arrival) {
 	for i := range f.topics[name].Partitions {
-		req := &nodeapi.ReadRequest{Target: f.target(name, int32(i)), Offset: -1, Limit: 1000, MaxBytes: 8 << 20}
-		for {
-			res, err := f.node.Read(context.Background(), req)
-			if err != nil {
-				f.t.Fatal(err)
-			}
-			for _, r := range res.Records {
-				out = append(out, arrival{payload(nodeapi.Delivery{Body: r.Body}), r.CommitMS})
-			}
-			if res.NextOffset >= res.HighWatermark {
-				break
-			}
-			req.Offset = res.NextOffset
-		}
+		out = append(out, f.partition(name, int32(i))...)
 	}
+	return out
+}
+
+func (f *family) partition(name string, i int32) (out []arrival) {
+	req := &nodeapi.ReadRequest{Target: f.target(name, i), Offset: -1, Limit: 1000, MaxBytes: 8 << 20}
+	for {
+		res, err := f.node.Read(context.Background(), req)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, r := range res.Records {
+			out = append(out, arrival{payload(nodeapi.Delivery{Body: r.Body}), r.CommitMS})
+		}
+		if res.NextOffset >= res.HighWatermark {
+			return out
+		}
+		req.Offset = res.NextOffset
+	}
+}
+
+// lateness is how much later than its delay each record of a child was committed, ms,
+// in order.
+func (f *family) lateness(name string, delayMS int64) (out []int64) {
+	for _, a := range f.contents(name) {
+		out = append(out, a.commitMS-f.commits[a.payload]-delayMS)
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -218,7 +232,7 @@ func (f *family) settle() {
 				f.t.Fatalf("%s has %s, which was committed when it was not attached", name, a.payload)
 			case seen[a.payload]:
 				f.t.Fatalf("%s has %s twice", name, a.payload)
-			case a.commitMS < f.commits[a.payload]+delay && f.clock == 0: // else the child may stamp by another clock
+			case a.commitMS < f.commits[a.payload]+delay && f.clock.Load() == 0: // else the child may stamp by another clock
 				f.t.Fatalf("%s got %s %d ms early", name, a.payload, f.commits[a.payload]+delay-a.commitMS)
 			}
 			seen[a.payload] = true

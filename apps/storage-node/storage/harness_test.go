@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type cluster struct {
 	topics  map[string]topic.Topic
 	segment int64
 	hold    func(point string, ref topic.Ref)
-	clock   time.Duration // by which the next process's clock is ahead of the machine's
+	clock   *atomic.Int64 // ns by which the wall clock is ahead of the machine's
 
 	*oracle
 }
@@ -52,7 +53,7 @@ type oracle struct {
 }
 
 func newCluster(t testing.TB, fs vfs.FS, dir string) *cluster {
-	c := &cluster{t: t, meta: testkit.NewMeta(), fs: fs, dir: dir, topics: map[string]topic.Topic{}, oracle: &oracle{verdict: metaapi.VerdictGone, living: map[topic.Incarnation]bool{}}}
+	c := &cluster{t: t, meta: testkit.NewMeta(), fs: fs, dir: dir, topics: map[string]topic.Topic{}, clock: new(atomic.Int64), oracle: &oracle{verdict: metaapi.VerdictGone, living: map[topic.Incarnation]bool{}}}
 	if err := errors.Join(fs.MkdirAll(dir), fs.SyncDir(path.Dir(dir))); err != nil {
 		t.Fatal(err) // whoever makes the identity of the disk makes it durable
 	}
@@ -114,9 +115,8 @@ func (c *cluster) start() *process {
 		cluster: c, reg: prometheus.NewRegistry(), woken: map[string][]gatewayapi.Ready{}, wakes: make(chan string, 1000),
 		deaf: map[string]bool{}, err: make(chan error, 1),
 	}
-	ahead := c.clock
 	role, err := storage.New(storage.Config{NodeID: nodeID, DiskID: diskID, DataDir: c.dir, SegmentBytes: c.segment}, storage.Deps{
-		View: c.meta, FS: c.fs, Registry: p.reg, Now: func() time.Time { return time.Now().Add(ahead) },
+		View: c.meta, FS: c.fs, Registry: p.reg, Now: func() time.Time { return time.Now().Add(time.Duration(c.clock.Load())).Round(0) },
 		Confirm: c.confirm, ConfirmAttached: c.confirm, Hold: c.hold,
 		Gateways: func(id string) (gatewayapi.Gateway, error) { return &gateway{p, id}, nil },
 	})

@@ -94,7 +94,7 @@ type Deps struct {
 	FS       vfs.FS                // nil: the machine's
 	Log      *slog.Logger          // nil: discards
 	Registry prometheus.Registerer // nil: one that nobody reads
-	Now      func() time.Time      // nil: time.Now; has to carry a monotonic reading
+	Now      func() time.Time      // the wall clock; nil: time.Now
 	Random   func([]byte)          // nil: crypto/rand; fills with unguessable bytes
 	// Hold is for tests only: it is called at moments at which something was read or
 	// decided and is not stored yet ("rebuild", "reserve", "read", "ack_flush",

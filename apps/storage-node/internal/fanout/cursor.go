@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/fanout"
 	"github.com/narad-mq/narad/libs/partlog"
@@ -38,9 +39,8 @@ type cursor struct {
 
 	waiting atomic.Bool // the head has to be told of the next commit
 
-	turns  [fanout.Lanes]turn  // guarded by mu of the schedule
-	alarms [fanout.Lanes]alarm // guarded by mu of the timers, as is gone
-	gone   bool
+	turns  [fanout.Lanes]turn // guarded by mu of the schedule
+	alarms [fanout.Lanes]alarm.Alarm
 
 	mu     sync.Mutex // guards below; a leaf but for positions of the parent
 	core   *fanout.Cursor
@@ -57,7 +57,7 @@ func newCursor(m *Manager, l *led, child topic.Child, count int, from fanout.Pos
 		}, from),
 	}
 	for i := range c.alarms {
-		c.alarms[i] = alarm{c: c, lane: fanout.Lane(i), pos: -1}
+		c.alarms[i] = alarm.Of(func() { m.work.kick(c, fanout.Lane(i)) })
 	}
 	c.ctx, c.stop = context.WithCancel(m.work.context())
 	return c

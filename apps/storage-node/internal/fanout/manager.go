@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/libs/fanout"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -79,7 +80,7 @@ type Config struct {
 type Manager struct {
 	cfg      Config
 	metrics  *counters
-	timers   *timers
+	timers   *alarm.Clock
 	work     schedule
 	builders sync.Pool // of *record.Builder
 
@@ -99,7 +100,7 @@ type led struct {
 
 // New returns a manager that does nothing before Run.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, led: map[topic.Ref]*led{}, timers: newTimers(cfg.Mono)}
+	m := &Manager{cfg: cfg, led: map[topic.Ref]*led{}, timers: alarm.New(cfg.Mono)}
 	m.work.init(m)
 	var err error
 	m.metrics, err = newCounters(cfg.Registry, m)
@@ -116,7 +117,7 @@ func (m *Manager) Run(ctx context.Context) {
 	defer timing.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timing.Go(func() { m.timers.run(ctx, func(c *cursor, l fanout.Lane) { m.work.kick(c, l) }) })
+	timing.Go(func() { m.timers.Run(ctx) })
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -181,7 +182,9 @@ func (m *Manager) release(l *led) {
 // end stops one cursor.
 func (m *Manager) end(l *led, attach topic.ID64, c *cursor) {
 	c.end()
-	m.timers.remove(c)
+	for i := range c.alarms {
+		m.timers.End(&c.alarms[i])
+	}
 	m.mu.Lock()
 	delete(l.cursors, attach)
 	l.publishLocked()

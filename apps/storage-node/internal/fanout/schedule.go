@@ -111,7 +111,7 @@ func (s *schedule) run(l fanout.Lane) {
 		s.mu.Unlock()
 		next := c.round(l)
 		if next.at > 0 {
-			s.m.timers.at(c, l, next.at)
+			s.m.timers.At(&c.alarms[l], next.at)
 		}
 		s.mu.Lock()
 		t.state = turnIdle

@@ -8,7 +8,7 @@
 //	Purge, or a delete that is applied here --> reaper: confirm --> purge   (reap.go)
 //	start, every 60 s --> sweep: what lies here and has ended --> confirm    (sweep.go)
 //	Reclaim --> confirm --> what the purge sweeper names                     (reclaim.go)
-//	one Scheduler (lease deadlines), one Flusher (positions), one Waker (gateways)
+//	one alarm.Clock (lease deadlines), one Flusher (positions), one Waker (gateways)
 //
 // Invariants: nothing is served before the ownership latch; one function (judge)
 // decides whether this node serves a partition, and the commit path asks it

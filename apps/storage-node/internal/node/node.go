@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/fanout"
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
@@ -71,18 +72,18 @@ type Config struct {
 
 // Node serves the partitions that this process leads. Safe for concurrent use.
 type Node struct {
-	cfg      Config
-	self     string
-	disk     topic.ID64
-	view     metastate.View
-	log      *slog.Logger
-	metrics  *metrics.Set
-	shared   *partition.Shared
-	waker    *wake.Waker
-	sched    *queue.Scheduler
-	flusher  *queue.Flusher
-	copies   *replication.Manager // nil without replicated partitions
-	children *fanout.Manager
+	cfg       Config
+	self      string
+	disk      topic.ID64
+	view      metastate.View
+	log       *slog.Logger
+	metrics   *metrics.Set
+	shared    *partition.Shared
+	waker     *wake.Waker
+	deadlines *alarm.Clock // of leases
+	flusher   *queue.Flusher
+	copies    *replication.Manager // nil without replicated partitions
+	children  *fanout.Manager
 
 	slots  sync.Map // topic.Ref -> *slot
 	gates  gates    // of names whose directories are being opened
@@ -121,13 +122,17 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.reaper = newReaper()
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
-	n.sched = queue.NewScheduler(func() int64 { return cfg.Now().UnixMilli() })
 	n.flusher = queue.NewFlusher(n.positionFailed)
-	began := cfg.Now()
+	// Leases, delays and stamps run on the monotonic clock: a wall clock that is
+	// stepped ends no lease and releases nothing early.
+	began, at := time.Now(), cfg.Now().UnixMilli()
+	mono := func() int64 { return time.Since(began).Milliseconds() }
+	steady := func() int64 { return at + mono() }
+	n.deadlines = alarm.New(steady)
 	n.shared = &partition.Shared{
-		Mono: func() int64 { return cfg.Now().Sub(began).Milliseconds() },
-		FS:   cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
-		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Scheduler: n.sched, Flusher: n.flusher,
+		Mono: mono, Steady: steady,
+		FS: cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
+		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Deadlines: n.deadlines, Flusher: n.flusher,
 		Failed: n.failed, Hold: cfg.Hold, LogOptions: cfg.LogOptions,
 	}
 	n.children, err = fanout.New(fanout.Config{
@@ -156,7 +161,7 @@ func (n *Node) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var wg sync.WaitGroup
-	wg.Go(func() { n.sched.Run(life) })
+	wg.Go(func() { n.deadlines.Run(life) })
 	wg.Go(func() { n.flusher.Run(life) })
 	wg.Go(func() { n.watch(life) })
 	wg.Go(func() { n.housekeep(life) })

@@ -133,7 +133,7 @@ func (n *Node) begin(s *slot, ref topic.Ref, a *topic.Assignment) (*opening, err
 		return nil, fmt.Errorf("open %s: %w", ref, queue.ErrClosed)
 	case s.work != nil:
 		return s.work, nil
-	case s.failed != nil && s.tried == roleOf(a) && n.cfg.Now().Before(s.retryAt):
+	case s.failed != nil && s.tried == roleOf(a) && time.Now().Before(s.retryAt):
 		return nil, s.failed
 	}
 	n.mu.Lock()
@@ -186,7 +186,7 @@ func (n *Node) finish(s *slot, w *opening, p *partition.Partition, fresh bool, e
 	defer close(w.done)
 	s.work, s.failed, s.tried, w.err = nil, err, w.role, err
 	if err != nil {
-		s.retryAt = n.cfg.Now().Add(retryOpen)
+		s.retryAt = time.Now().Add(retryOpen)
 		n.log.Warn("a partition cannot be served", "error", err)
 	}
 	switch {

@@ -148,7 +148,7 @@ func (n *Node) purges(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		list, more := n.reaper.due(n.cfg.Now())
+		list, more := n.reaper.due(time.Now())
 		if len(list) > 0 {
 			n.purgeAll(ctx, list)
 			if more == 0 {
@@ -188,7 +188,7 @@ func (n *Node) purgeAll(ctx context.Context, list []life) {
 	if len(here) == 0 {
 		return
 	}
-	n.reaper.askedAbout(here, n.cfg.Now())
+	n.reaper.askedAbout(here, time.Now())
 	verdicts, err := n.confirm(ctx, ids)
 	if err != nil {
 		n.log.Warn("nobody confirms what should be purged; it is asked again", "topics", len(here), "error", err)

@@ -69,7 +69,7 @@ func (p *Partition) beginLocked(set *Set) error {
 	}
 	p.ledSince, p.level, p.elected = p.s.Mono(), map[string]int64{}, nil
 	p.leader, p.follower, p.setSize, p.failed, p.waiting = l, nil, len(set.Replicas), nil, 0
-	p.clockBase, p.clockAt = max(p.s.Now().UnixMilli(), p.log.LastCommitMS()), p.s.Now()
+	p.clockBase, p.clockAt = max(p.s.Now().UnixMilli(), p.log.LastCommitMS()), p.s.Mono()
 	p.changeDue = l.LeaderChange() != quorum.NotNeeded
 	p.posMu.Lock()
 	p.posVersion = 1 // what it begins with; followers have seen none of this epoch
@@ -153,7 +153,7 @@ func (p *Partition) changeLocked() error {
 // clockLocked is the partition clock: it goes on from the last stamp in the log
 // and never back, whatever the wall clock does.
 func (p *Partition) clockLocked() int64 {
-	return p.clockBase + p.s.Now().Sub(p.clockAt).Milliseconds()
+	return p.clockBase + p.s.Mono() - p.clockAt
 }
 
 // syncedLocked moves the high watermark by the rule.
@@ -203,7 +203,7 @@ func (p *Partition) openQueueLocked(epoch topic.Epoch) {
 	}
 	q, err := queue.Open(queue.Config{
 		Hold: hold, Ref: p.ref, Epoch: epoch, Source: p, Positions: positions, Others: others,
-		Now: func() int64 { return p.s.Now().UnixMilli() }, Waker: p.s.Waker, Scheduler: p.s.Scheduler,
+		Now: p.s.Steady, Waker: p.s.Waker, Deadlines: p.s.Deadlines,
 		Flusher: p.s.Flusher, Skipped: p.skipped,
 	}, seed)
 	if err != nil {

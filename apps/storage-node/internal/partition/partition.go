@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
@@ -30,12 +31,13 @@ type Shared struct {
 	DiskID    topic.ID64
 	Log       *slog.Logger
 	Metrics   *metrics.Set
-	Now       func() time.Time // wall and monotonic
-	Mono      func() int64     // ms of a clock that never goes back
+	Now       func() time.Time // the wall clock: it may be stepped
+	Mono      func() int64     // ms of a clock that never goes back, nor jumps
+	Steady    func() int64     // Unix ms as of the start of the process, and Mono since
 	Random    func([]byte)     // fills with unguessable bytes
 	Cache     *batches.Cache
 	Waker     queue.Waker
-	Scheduler *queue.Scheduler
+	Deadlines *alarm.Clock // of queues, on Steady
 	Flusher   *queue.Flusher
 	// Failed is told once when a local disk failed under a partition: what it
 	// led is not served before a new epoch.
@@ -132,9 +134,9 @@ type Partition struct {
 	intended   []partlog.Gap    // that were found to be as the leader wrote them, or that no replica has
 	lacks      bool             // it goes on, alone, without something that it had committed
 	clockBase  int64            // partition clock: Unix ms at clockAt
-	clockAt    time.Time
-	round      *round // the fsync that is running
-	waiting    int    // commits appended since the last fsync began
+	clockAt    int64            // monotonic ms
+	round      *round           // the fsync that is running
+	waiting    int              // commits appended since the last fsync began
 	failed     error
 	closed     bool
 }

@@ -13,7 +13,7 @@
 //   - a closed queue changes nothing any more, on disk neither: the object
 //     belongs to one life of a topic and one opening of its directory.
 //
-// One Scheduler and one Flusher serve all queues of a node; an idle queue has no
+// One alarm.Clock and one Flusher serve all queues of a node; an idle queue has no
 // goroutine and no timer of its own. What is persisted and when: see Flusher.
 // It does not know epochs of others, topics' settings or requests: the node
 // package checks and passes them.

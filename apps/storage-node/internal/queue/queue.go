@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/lease"
@@ -63,9 +64,9 @@ type Config struct {
 	// Others are snapshots that other copies had stored: what one of them knows to
 	// be settled is settled.
 	Others    [][]byte
-	Now       func() int64
+	Now       func() int64 // Unix ms by a clock that is never stepped: leases run by it
 	Waker     Waker
-	Scheduler *Scheduler
+	Deadlines *alarm.Clock // on Now
 	Flusher   *Flusher
 	// Skipped is told of records that could not be read and were passed over.
 	Skipped func(from, to int64, err error)
@@ -93,13 +94,13 @@ func (q *Queue) hold(point string) {
 // Queue is the consume side of one partition under one opening. Safe for
 // concurrent use. Close or Drop ends it.
 type Queue struct {
-	cfg  Config
-	slot slot // guarded by the scheduler's lock
+	cfg      Config
+	deadline alarm.Alarm // the earliest of a lease or a delay
 
 	armed atomic.Int32 // len(waiting), so that a commit need not lock
 	moved atomic.Bool  // the flusher knows that the high watermark moved
 
-	mu      sync.Mutex // guards below; leaf locks of waker, scheduler and flusher are taken under it
+	mu      sync.Mutex // guards below; leaf locks of waker, deadlines and flusher are taken under it
 	table   *lease.Table
 	epoch   topic.Epoch
 	lim     lease.Limits // as of the last call that named them
@@ -120,9 +121,8 @@ type Queue struct {
 func Open(cfg Config, seed [32]byte) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, epoch: cfg.Epoch, waiting: map[string]struct{}{}, random: rand.NewChaCha8(seed),
-		slot: slot{pos: -1},
 	}
-	q.slot.q = q
+	q.deadline = alarm.Of(q.expire)
 	start := cfg.Source.LogStart()
 	q.table = lease.New(start)
 	q.cfg.Positions, q.cfg.Others = nil, nil // not needed any more
@@ -219,7 +219,7 @@ func (q *Queue) afterLocked() {
 		return
 	}
 	if at, ok := q.table.NextDeadline(); ok {
-		q.cfg.Scheduler.at(q, at)
+		q.cfg.Deadlines.At(&q.deadline, at)
 	}
 	if v := q.table.Version(); v != q.seen {
 		q.seen = v
@@ -231,7 +231,7 @@ func (q *Queue) afterLocked() {
 	q.wakeLocked()
 }
 
-// expire is called by the scheduler.
+// expire is called when the earliest deadline has come.
 func (q *Queue) expire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -346,7 +346,7 @@ func (q *Queue) Drop() {
 	clear(q.waiting)
 	q.armed.Store(0)
 	q.mu.Unlock()
-	q.cfg.Scheduler.remove(q)
+	q.cfg.Deadlines.End(&q.deadline)
 	q.cfg.Flusher.forget(q)
 	q.flushMu.Lock() // wait for a write in flight
 	defer q.flushMu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/narad-mq/narad/apps/storage-node/internal/alarm"
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/gatewayapi"
@@ -79,7 +80,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixMilli() }
 	r := &rig{src: &source{cache: batches.NewCache(1 << 20)}, wakes: &wakes{make(chan string, 100)}}
-	sched := queue.NewScheduler(now)
+	sched := alarm.New(now)
 	flusher := queue.NewFlusher(func(_ *queue.Queue, err error) { t.Error(err) })
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -87,7 +88,7 @@ func newRig(t *testing.T) *rig {
 	wg.Go(func() { flusher.Run(ctx) })
 	q, err := queue.Open(queue.Config{
 		Ref: topic.Ref{Topic: "t", Incarnation: 1}, Epoch: 1, Source: r.src, Now: now, Waker: r.wakes,
-		Scheduler: sched, Flusher: flusher, Skipped: func(from, to int64, err error) { t.Errorf("skipped %d..%d: %v", from, to, err) },
+		Deadlines: sched, Flusher: flusher, Skipped: func(from, to int64, err error) { t.Errorf("skipped %d..%d: %v", from, to, err) },
 	}, [32]byte{1})
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +212,7 @@ func TestRefusedPositionsAreNotTriedEverMore(t *testing.T) {
 		src := &refusing{source{cache: batches.NewCache(1 << 20)}}
 		q, err := queue.Open(queue.Config{
 			Ref: topic.Ref{Topic: "t", Incarnation: 1}, Epoch: 1, Source: src, Now: func() int64 { return time.Now().UnixMilli() },
-			Waker: &wakes{make(chan string, 100)}, Scheduler: queue.NewScheduler(func() int64 { return time.Now().UnixMilli() }), Flusher: flusher,
+			Waker: &wakes{make(chan string, 100)}, Deadlines: alarm.New(func() int64 { return time.Now().UnixMilli() }), Flusher: flusher,
 		}, [32]byte{1})
 		if err != nil {
 			t.Fatal(err)
