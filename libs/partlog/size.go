@@ -1,6 +1,11 @@
 package partlog
 
-import "github.com/narad-mq/narad/libs/vfs"
+import (
+	"errors"
+
+	"github.com/narad-mq/narad/libs/seglog"
+	"github.com/narad-mq/narad/libs/vfs"
+)
 
 // BytesFrom is about how many bytes of the log stand at or above an offset: never
 // fewer, and at most one entry of the index more, or a whole segment where none is
@@ -31,6 +36,9 @@ type Remains struct {
 	Found  bool         // the state: one was there, and valid
 	LEO    int64        // end of its log
 	Epochs []EpochStart // of its log
+	// Damaged: damage was met in it, now or before. What it had there may be nowhere
+	// else, whatever lies above.
+	Damaged bool
 }
 
 // Examine recovers the log of a copy that nobody has open, as Open does, and tells
@@ -42,5 +50,8 @@ func Examine(fsys vfs.FS, dir string, opt Options) (Remains, error) {
 	}
 	r := Remains{LEO: l.LEO(), Epochs: l.Epochs()}
 	r.State, r.Found = l.State()
+	if r.Damaged, err = seglog.WasDamaged(fsys, dir); err != nil {
+		return Remains{}, errors.Join(err, l.Close())
+	}
 	return r, l.Close()
 }

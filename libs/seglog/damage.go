@@ -36,6 +36,19 @@ func (l *Log) report(seg *segment, from, to int64) {
 	}
 }
 
+// WasDamaged tells whether damage was ever met in the log of a directory that nobody
+// has open: what could be read of it lies beside the segments, and nowhere else.
+func WasDamaged(fsys vfs.FS, dir string) (bool, error) {
+	_, err := fsys.Stat(path.Join(dir, asideDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for damage of %s: %w", dir, err)
+	}
+	return true, nil
+}
+
 var errAsideFull = errors.New("no room for more damaged bytes")
 
 func (l *Log) copyAside(seg *segment, from, to int64) error {

@@ -314,11 +314,17 @@ type elections struct {
 }
 
 func (e *elections) RecordCopies(_ context.Context, req *metaapi.RecordCopiesRequest) (*metaapi.RecordCopiesResult, error) {
+	if e.reach("voter", e.m.id) == nil {
+		return nil, errNoRoute
+	}
 	res := &metaapi.RecordCopiesResult{Done: make([]bool, len(req.Copies))}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, c := range req.Copies {
 		k := slices.IndexFunc(e.a.Replicas, func(r topic.Replica) bool { return r.Node == c.Node })
+		if k < 0 {
+			continue // an observer's is told by the leader
+		}
 		r := &e.a.Replicas[k]
 		first := c.Was == 0 && c.DiskID == r.DiskID
 		vouched := c.Epoch != 0 && c.Epoch == e.a.LeaderEpoch && c.ConfigVersion == e.a.ConfigVersion && e.a.Leader != "" && e.a.Leader != c.Node

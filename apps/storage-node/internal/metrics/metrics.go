@@ -58,7 +58,7 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		}),
 		CorruptSkipped:   counter("narad_consumer_corrupt_skipped_total", "Records passed over because this only copy cannot be read."),
 		DamagedRanges:    counter("narad_damage_ranges_total", "Damaged byte ranges met in partition logs."),
-		DamagedOffsets:   counter("narad_damage_gap_offsets_total", "Offsets found missing between valid batches when a log was opened."),
+		DamagedOffsets:   counter("narad_damage_gap_offsets_total", "Offsets found missing between valid batches when a log was opened or copied."),
 		DroppedUnsettled: counter("narad_dropped_unsettled_total", "Records that retention removed before they were settled."),
 		PositionFailures: counter("narad_position_write_failures_total", "Writes of consumer positions that failed and are repeated."),
 		OpenPartitions: prometheus.NewGauge(prometheus.GaugeOpts{

@@ -44,11 +44,15 @@ func undecided(self string, h metaapi.Holding, v nodeapi.Vouch) string {
 
 // judgeLeftover says why a copy must be set aside, for an operator; "" when the leader
 // that vouches holds everything that the copy has, record by record (quorum.Holds),
-// and everything that it knew to be committed. What the leader said once stays true:
+// and everything that it knew to be committed, and when no damage was ever found in it:
+// offsets do not tell whether the records between them are there. What the leader said once stays true:
 // later leaders have it too.
 func judgeLeftover(r *partlog.Remains, v nodeapi.Vouch) (why string) {
 	if !r.Found || r.State.CopyID == 0 {
 		return "what it had committed cannot be read"
+	}
+	if r.Damaged {
+		return "damage was found in it; what it had there may be nowhere else"
 	}
 	if v.HWM < r.State.HWM {
 		return fmt.Sprintf("it had committed up to %d, the leader has %d", r.State.HWM, v.HWM)

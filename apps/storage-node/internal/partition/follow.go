@@ -117,6 +117,8 @@ func (p *Partition) copyLocked(a *nodeapi.FetchAnswer) (bool, error) {
 	if len(a.Batches) == 0 {
 		return false, nil
 	}
+	missing, from := int64(0), p.log.LEO()
+	next := from
 	for rest := a.Batches; len(rest) > 0; {
 		h, err := record.ParseHeader(rest)
 		if err == nil {
@@ -126,6 +128,7 @@ func (p *Partition) copyLocked(a *nodeapi.FetchAnswer) (bool, error) {
 			p.s.Metrics.BadFetches.Inc()
 			return false, fmt.Errorf("copy into %s: %w", p.ref, err)
 		}
+		missing, next = missing+max(h.BaseOffset-next, 0), h.EndOffset()
 		if h.Size() >= len(rest) {
 			break
 		}
@@ -143,6 +146,11 @@ func (p *Partition) copyLocked(a *nodeapi.FetchAnswer) (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("copy into %s: %w", p.ref, err)
+	}
+	if missing > 0 { // the leader is the only copy, or nobody had them
+		p.s.Metrics.DamagedOffsets.Add(float64(missing))
+		p.s.Log.Error("offsets are missing in the leader's log, and so they are in this copy", "partition", p.ref.String(),
+			"missing", missing, "from", from, "to", end)
 	}
 	return true, nil
 }
