@@ -19,7 +19,8 @@ const (
 	// of a leader, so that a pause that nobody notices is none here either.
 	silentAfter = 2 * quorum.LeaseMS * time.Millisecond
 	// fullPercent is the use of a destination's disk from which on nothing more is
-	// moved there: storage nodes refuse commits at 95 and more.
+	// moved there: storage nodes refuse commits at 95 and more. A copy that only lacks
+	// its end still becomes one of several; a lone one would lead and refuse.
 	fullPercent = 95
 )
 
@@ -89,6 +90,12 @@ func (s *scene) moved(r topic.Replica) bool {
 	return m == nil || m.DiskID != r.DiskID
 }
 
+// full tells whether the destination's disk is.
+func (s *scene) full() bool {
+	m := s.members[s.move.To]
+	return m != nil && m.DiskUsedPercent >= fullPercent
+}
+
 // answered tells whether the leader's word holds for what the metastore shows.
 func (s *scene) answered() bool {
 	return s.part.Leader != "" && s.vouch.Epoch == s.part.LeaderEpoch && s.vouch.ConfigVersion == s.part.ConfigVersion
@@ -118,7 +125,7 @@ func (s *scene) copying(src topic.Replica) step {
 	switch {
 	case !fetches || c.DiskID != s.move.ToDisk || c.CopyID == 0:
 		return step{phase: metaapi.MovePending, why: "the destination has not fetched yet"}
-	case !c.Near && s.members[s.move.To].DiskUsedPercent >= fullPercent:
+	case (lone || !c.Near) && s.full():
 		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
 	}
 	target.CopyID = c.CopyID
@@ -150,8 +157,12 @@ func (s *scene) joined(dst topic.Replica) step {
 		return s.change(metaapi.MoveRemoving, without(s.part.Replicas, s.move.From))
 	}
 	c, _ := s.vouch.Copy(s.move.To)
-	if pair && s.answered() && c.HeardAgoMS >= silentAfter.Milliseconds() {
+	switch {
+	case pair && s.answered() && c.HeardAgoMS >= silentAfter.Milliseconds():
 		return s.back("the destination does not fetch")
+	case pair && s.full():
+		// It fetches and cannot store: nothing is committed, and nobody is silent.
+		return s.back("the destination's disk is full")
 	}
 	if !s.answered() {
 		return step{phase: metaapi.MoveJoined, why: "the partition's leader has not answered"}
