@@ -49,6 +49,7 @@ func TestElectBesideDamage(t *testing.T) {
 		"of five, the largest of three":              {five, []FenceAnswer{damaged(answer(five[0], 9, 3, 100)), answer(five[1], 9, 3, 60), answer(five[2], 9, 3, 70), answer(five[3], 9, 3, 80)}, five[3], nil},
 		"of five, the largest of two":                {five, []FenceAnswer{damaged(answer(five[0], 9, 3, 100)), answer(five[1], 9, 3, 60), answer(five[2], 9, 3, 70)}, Replica{}, ErrOnlyDamaged},
 		"damage was found between its two answers":   {two, []FenceAnswer{answer(two[0], 9, 3, 100), damaged(answer(two[0], 9, 3, 100)), answer(two[1], 9, 3, 100)}, two[1], nil},
+		"damage was found, and it is ahead":          {two, []FenceAnswer{answer(two[0], 9, 3, 100), damaged(answer(two[0], 9, 3, 100)), answer(two[1], 9, 3, 99)}, Replica{}, ErrOnlyDamaged},
 		"damage below a larger answer of the copy":   {two, []FenceAnswer{damaged(answer(two[0], 9, 3, 100)), answer(two[0], 9, 3, 110), answer(two[1], 9, 3, 110)}, two[1], nil},
 		"the wanted one is damaged":                  {three, []FenceAnswer{answer(three[0], 9, 3, 100), damaged(answer(three[1], 9, 3, 100))}, three[0], nil},
 		"a healthy one that may lead is not outdone": {three, []FenceAnswer{settled(damaged(answer(three[0], 9, 3, 100)), 3, 50), answer(three[1], 9, 3, 60), answer(three[2], 9, 3, 70)}, three[2], nil},

@@ -169,11 +169,45 @@ func TestDamageThatNoReplicaHas(t *testing.T) {
 		c.mustElect("s1")
 		before := c.nodes["s1"].logs.says("is repaired from another one")
 		for i := range 60 { // scrubs
-			pass(time.Second)
+			pass(5 * time.Second)
 			c.mustCommit("s1", batch(2, uint64(i+1)))
 		}
 		if n := c.nodes["s1"].logs.says("is repaired from another one"); n != before || c.assignment().Leader != "s1" {
 			t.Fatalf("damage was met %d times, led by %q", n, c.assignment().Leader)
 		}
+	}, onDisk)
+}
+
+// Damage that is found after the answer to the fence, by one that is then elected: it
+// does not lead, its followers say so, and another one does.
+func TestDamageBetweenFenceAndElection(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		for i := 1; i <= 200; i++ {
+			c.mustCommit("s1", batch(1, uint64(i)))
+		}
+		c.inSync("s1", "s2", "s3")
+		met(c)
+		c.change(func(a *topic.Assignment) { a.Leader, a.LeaderEpoch = "", a.LeaderEpoch+1 })
+		if a := c.fence("s1", c.assignment().LeaderEpoch); a.Status != nodeapi.FenceDamaged {
+			t.Fatalf("it answers %+v", a)
+		}
+		if err := c.nodes["s1"].role.Replica().Prime(context.Background(), &nodeapi.PrimeRequest{Items: []nodeapi.PrimeItem{{Target: c.target("s1")}}}); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		c.mu.Lock()
+		c.suspects["s1"] = 0 // of before
+		c.mu.Unlock()
+		c.change(func(a *topic.Assignment) { a.Leader = "s1" })
+		c.until("it is reported", func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.suspects["s1"] > 0
+		})
+		if _, err := c.commit("s1", batch(1, 201)); err == nil {
+			t.Fatal("it leads")
+		}
+		c.mustElect("s2")
+		c.wantRead("s2", ordered(1, 200))
 	}, onDisk)
 }

@@ -2,10 +2,14 @@ package election
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/topic"
 )
 
 // tardy is a cluster in which s3 answers a fence after the others.
@@ -69,4 +73,36 @@ func TestTheThirdIsWaitedForBesideDamage(t *testing.T) {
 	r.elect(t.Context(), []*contest{{a: *a, wanted: "s1"}}, "suspected")
 	r.turn.Unlock()
 	cl.want("a", 0, "s3@2")
+}
+
+// Only the copy that is meant promises, and only the epoch that was asked for; of a
+// damaged one everything is kept that others are judged by.
+func TestPromiseOf(t *testing.T) {
+	asked := &Fence{Epoch: 7, Replica: topic.Replica{Node: "s1", CopyID: 3}}
+	whole := nodeapi.FenceAnswer{
+		Status: nodeapi.FencePromised, PromisedEpoch: 7, LastEpoch: 6, LEO: 50, HWM: 40, Settled: 5, CopyID: 3, PositionGeneration: 2, Position: []byte("p"),
+	}
+	want := Promise{OK: true, LastEpoch: 6, LEO: 50, HWM: 40, Settled: 5, Generation: 2, Positions: []byte("p")}
+	if got := promiseOf(asked, &whole); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	damaged := whole
+	damaged.Status = nodeapi.FenceDamaged
+	want.Damaged = true
+	if got := promiseOf(asked, &damaged); !reflect.DeepEqual(got, want) {
+		t.Errorf("damaged: %+v", got)
+	}
+	for name, spoil := range map[string]func(a *nodeapi.FenceAnswer){
+		"another copy":  func(a *nodeapi.FenceAnswer) { a.CopyID = 4 },
+		"another epoch": func(a *nodeapi.FenceAnswer) { a.PromisedEpoch = 8 },
+		"stale":         func(a *nodeapi.FenceAnswer) { a.Status = nodeapi.FenceStale },
+		"not here":      func(a *nodeapi.FenceAnswer) { a.Status = nodeapi.FenceNotHere },
+		"lost":          func(a *nodeapi.FenceAnswer) { a.Status = nodeapi.FenceLost },
+		"unavailable":   func(a *nodeapi.FenceAnswer) { a.Status = nodeapi.FenceUnavailable },
+	} {
+		a := whole
+		if spoil(&a); promiseOf(asked, &a).OK {
+			t.Errorf("%s promises", name)
+		}
+	}
 }

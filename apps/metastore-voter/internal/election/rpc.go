@@ -62,13 +62,20 @@ func (w *Wire) fence(ctx context.Context, node string, items []Fence) ([]Promise
 			out[i] = again[0]
 			continue
 		}
-		promised := a.Status == nodeapi.FencePromised || a.Status == nodeapi.FenceDamaged
-		out[i] = Promise{
-			OK:        promised && a.PromisedEpoch == items[i].Epoch && a.CopyID == items[i].Replica.CopyID,
-			LastEpoch: a.LastEpoch, LEO: a.LEO, Damaged: a.Status == nodeapi.FenceDamaged, Settled: a.Settled, HWM: a.HWM, Generation: a.PositionGeneration, Positions: a.Position,
-		}
+		out[i] = promiseOf(&items[i], &res.Answers[i])
 	}
 	return out, nil
+}
+
+// promiseOf is what an answer is worth: it must be of the copy that is meant, for the
+// epoch that was asked for.
+func promiseOf(f *Fence, a *nodeapi.FenceAnswer) Promise {
+	damaged := a.Status == nodeapi.FenceDamaged
+	return Promise{
+		OK:        (damaged || a.Status == nodeapi.FencePromised) && a.PromisedEpoch == f.Epoch && a.CopyID == f.Replica.CopyID,
+		LastEpoch: a.LastEpoch, LEO: a.LEO, Damaged: damaged, Settled: a.Settled, HWM: a.HWM,
+		Generation: a.PositionGeneration, Positions: a.Position,
+	}
 }
 
 // maxPrimed is where the positions of further partitions go into another call.
