@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/libs/testkit/leak"
+	"github.com/narad-mq/narad/libs/testkit/race"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -18,6 +19,9 @@ const (
 	leastSeeds = 15
 	// usualTime is what a run of all tests gives it.
 	usualTime = 12 * time.Second
+	// raceTime is what it gets under the race detector, which is there for the nodes'
+	// goroutines: those of the first seeds do what all others do.
+	raceTime = 4 * time.Second
 	// shrinkTime is for finding the steps that matter, after a failure.
 	shrinkTime = 30 * time.Second
 )
@@ -25,6 +29,9 @@ const (
 // TestLives runs seeds for some seconds; the first ones are always the same.
 func TestLives(t *testing.T) {
 	limit := usualTime
+	if race.Enabled {
+		limit = raceTime
+	}
 	if v := os.Getenv("NARAD_LIVES_TIME"); v != "" {
 		var err error
 		if limit, err = time.ParseDuration(v); err != nil {
@@ -62,6 +69,9 @@ func explain(t *testing.T, cfg config, first string) {
 
 // TestPlantedBugsAreCaught shows that a mistake does not stay unnoticed.
 func TestPlantedBugsAreCaught(t *testing.T) {
+	if race.Enabled {
+		t.Skip("what the checks see does not depend on the race detector")
+	}
 	const most = 60 // seeds until a bug must have been seen
 	for b := noBug + 1; b < bugs; b++ {
 		t.Run(bugNames[b], func(t *testing.T) {

@@ -3,13 +3,15 @@ package sim
 import (
 	"testing"
 	"time"
+
+	"github.com/narad-mq/narad/libs/testkit/race"
 )
 
 // TestModelHolds runs seeds for a few seconds; the first ones are always the same.
 func TestModelHolds(t *testing.T) {
 	var sum Result
 	seeds := 0
-	for end := time.Now().Add(runTime(t)); time.Now().Before(end) || seeds < 20; seeds++ {
+	for end := time.Now().Add(runTime()); time.Now().Before(end) || seeds < 20; seeds++ {
 		cfg := DefaultConfig(uint64(seeds) + 1)
 		r := Run(cfg)
 		if len(r.Violations) > 0 {
@@ -29,16 +31,18 @@ func TestModelHolds(t *testing.T) {
 	}
 }
 
-func runTime(t *testing.T) time.Duration {
-	if testing.Short() {
+func runTime() time.Duration {
+	if testing.Short() || race.Enabled {
 		return time.Second
 	}
-	t.Helper()
 	return 5 * time.Second
 }
 
 // TestModelCatchesPlantedBugs shows that a mistake does not stay unnoticed.
 func TestModelCatchesPlantedBugs(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine")
+	}
 	const most = 60 // seeds until a bug must have been seen
 	for name, bug := range map[string]Bug{
 		"a duplicate answered before commit":      EarlyDuplicateAnswer,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/narad-mq/narad/libs/testkit/race"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -354,7 +355,7 @@ func (s *search) commit(c *scene, i int8) {
 
 func TestExhaustiveSearch(t *testing.T) {
 	for _, s := range []search{{records: 3, epochs: 2}, {records: 2, epochs: 2, crashes: 1}} {
-		if raceEnabled {
+		if race.Enabled {
 			s.records = 1
 		}
 		s.set, s.seen = replicas(3), map[scene]struct{}{}

@@ -1,6 +1,10 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/narad-mq/narad/libs/testkit/race"
+)
 
 // storms are where a mistake that needs several things to meet is looked for.
 // The mistakes not named here are found in any weather.
@@ -86,7 +90,7 @@ func fencedAndCut(w *world, l *node, f []*node) {
 const bugSeeds = 2000
 
 func TestEveryBugIsCaught(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("one goroutine: the race detector finds nothing here and costs ten times as long")
 	}
 	for _, b := range Bugs() {

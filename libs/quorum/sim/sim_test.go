@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/narad-mq/narad/libs/testkit/race"
 )
 
 const (
@@ -29,7 +31,7 @@ func seeds(t *testing.T) uint64 {
 // TestSimulation plays seeds until enough steps are done.
 func TestSimulation(t *testing.T) {
 	steps, want := ciSteps, seeds(t)
-	if raceEnabled {
+	if race.Enabled {
 		steps = raceSteps
 	}
 	var sum Stats
