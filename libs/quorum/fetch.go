@@ -47,6 +47,7 @@ func (l *Leader) Fetch(f Fetch, view LogView, nowMS int64) (a Answer, moved bool
 	default:
 		p.end = f.Offset
 	}
+	p.placed = a.Kind == Records && !f.More
 	p.round, p.heard, p.heardMS = max(p.round, f.Round), true, nowMS
 	if counts {
 		moved = l.advance()

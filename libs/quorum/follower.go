@@ -14,6 +14,8 @@ type Fetch struct {
 	Offset    int64       // its synced end
 	LastEpoch topic.Epoch // of its last batch; 0: none
 	Round     uint64      // newest confirm round seen from this leader
+	// More: the copy has more than that, and asks from where damage begins.
+	More bool
 }
 
 // Reply is the kind of an answer.

@@ -28,6 +28,7 @@ type progress struct {
 	end     int64 // synced end: own, or the last fetch offset; unknown is 0
 	heardMS int64 // of the last fetch that counted
 	heard   bool  // heardMS holds
+	placed  bool  // it has fetched, from end, which lies on this leader's history
 	round   uint64
 	// lost: another copy of that node has fetched, so this one's data is gone. It
 	// never counts again under this leadership, whatever arrives late.

@@ -277,6 +277,32 @@ func TestLateFetchOfASupersededCopy(t *testing.T) {
 	}
 }
 
+// A copy has nothing above the place that it fetches from, unless it says so, or its
+// log is not the leader's.
+func TestPlaced(t *testing.T) {
+	placed := func(l *Leader) bool { return l.Progress()[1].Placed }
+	l, _, set, view := led(t, 3)
+	at := Fetch{From: set[1], Epoch: 5, Offset: 10, LastEpoch: 4}
+	unheard, err := Lead(fenced(t, set[0], set, 6), Config{Version: 1, Replicas: set}, 6, Log{LEO: 11, HWM: 11, LastEpoch: 5})
+	if err != nil || placed(unheard) {
+		t.Fatalf("one that was not heard is placed, %v", err)
+	}
+	if !placed(l) {
+		t.Fatal("one that fetched is not")
+	}
+	at.More = true
+	if get(t, l, at, view, 0); placed(l) {
+		t.Error("one that is damaged there is placed")
+	}
+	at.More = false
+	if get(t, l, at, view, 0); !placed(l) {
+		t.Error("one that was repaired is not")
+	}
+	if a := get(t, l, Fetch{From: set[1], Epoch: 5, Offset: 12, LastEpoch: 4}, view, 0); a.Kind != Diverged || placed(l) {
+		t.Errorf("one that diverged is placed: %+v", a)
+	}
+}
+
 // Observers fetch, and never count, whatever they have.
 func TestObserversNeverCount(t *testing.T) {
 	l, _, set, view := led(t, 3)

@@ -68,6 +68,7 @@ type Progress struct {
 	End     int64 // synced end as last reported; 0: not known
 	Counts  bool  // false: an observer, or lost, or waiting to be re-admitted
 	Heard   bool  // it has fetched under this leadership
+	Placed  bool  // and from End: it has nothing above that
 	HeardMS int64
 }
 
@@ -75,10 +76,10 @@ type Progress struct {
 func (l *Leader) Progress() []Progress {
 	out := make([]Progress, 0, len(l.members)+len(l.others))
 	for _, p := range l.members {
-		out = append(out, Progress{p.replica, p.end, !p.lost, p.heard, p.heardMS})
+		out = append(out, Progress{p.replica, p.end, !p.lost, p.heard, p.placed, p.heardMS})
 	}
 	for _, p := range l.others {
-		out = append(out, Progress{p.replica, p.end, false, p.heard, p.heardMS})
+		out = append(out, Progress{p.replica, p.end, false, p.heard, p.placed, p.heardMS})
 	}
 	return out
 }

@@ -275,9 +275,11 @@ func TestStalledDiskOfALoneCopy(t *testing.T) {
 }
 
 // rot changes a byte in the middle of a node's oldest segment, as an old disk does.
-func (m *member) rot() {
+func (m *member) rot() { m.rotIn(m.segments()[0]) }
+
+func (m *member) rotIn(segment string) {
 	m.t.Helper()
-	f, err := m.fs.Open(m.segments()[0])
+	f, err := m.fs.Open(segment)
 	if err != nil {
 		m.t.Fatal(err)
 	}

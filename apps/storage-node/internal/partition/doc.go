@@ -19,10 +19,11 @@
 // What is committed and cannot be read any more is fetched again from the leader, when
 // there are other replicas (repair.go). A copy that lacks it gives its leadership up,
 // leads nothing, and counts in fetches for what lies below; it promises epochs, and
-// what it has still tells what others may lack (quorum.Elect). Damage that is there
-// when the copy is the only replica, or becomes it, is nobody's to repair: the copy
-// serves the rest, counts what is missing, and says of no copy that others have left
-// that it has everything of it, so that none is removed (Vouch).
+// what it has still tells what others may lack (quorum.Elect). What no other
+// replica can have, because there is none or they were made from this copy and are not
+// there yet, is nobody's to repair: the copy serves the rest, counts what is missing, and
+// says of no copy that others have left that it has everything of it, so that none is
+// removed (Vouch).
 //
 // # Commit, as the leader
 //

@@ -32,7 +32,7 @@ func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
 	}
 	before := p.leader.CanServe()
 	ans, moved, err := p.leader.Fetch(
-		quorum.Fetch{From: f.From, Epoch: f.Epoch, Offset: f.Offset, LastEpoch: f.LastEpoch, Round: f.Round},
+		quorum.Fetch{From: f.From, Epoch: f.Epoch, Offset: f.Offset, LastEpoch: f.LastEpoch, Round: f.Round, More: f.HWM > f.Offset},
 		quorum.LogView{Start: p.log.LogStart(), Written: p.log.WrittenEnd(), History: p.historyLocked()}, f.ArrivedMS)
 	if moved {
 		p.advancedLocked()

@@ -73,11 +73,11 @@ func contiguous(offset int64, chunk partlog.Chunk) (from, to int64, whole bool) 
 	return offset, chunk.Next, offset >= chunk.Next
 }
 
-// damagedAt tells whether a gap that was met is damage which another replica can
+// damagedAt tells whether a gap that was met is damage which another replica may
 // repair. If so this copy gives its leadership up.
 func (p *Partition) damagedAt(from, to int64) bool {
 	p.mu.Lock()
-	known := p.setSize < 2 || p.rememberedLocked(from, to)
+	known, alone := p.rememberedLocked(from, to), p.setSize < 2
 	p.mu.Unlock()
 	if known {
 		return false
@@ -87,7 +87,7 @@ func (p *Partition) damagedAt(from, to int64) bool {
 		gaps, next, err := p.log.Gaps(at, to)
 		if err != nil {
 			p.s.Log.Warn("a gap cannot be looked at", "partition", p.ref.String(), "from", at, "to", to, "error", err)
-			return true
+			return !alone
 		}
 		for _, g := range gaps {
 			damage = p.note(g) || damage
@@ -97,7 +97,7 @@ func (p *Partition) damagedAt(from, to int64) bool {
 	return damage
 }
 
-// note takes note of a gap, and tells whether it is damage that another replica can
+// note takes note of a gap, and tells whether it is damage that another replica may
 // repair.
 func (p *Partition) note(g partlog.Gap) bool {
 	p.mu.Lock()
@@ -109,8 +109,11 @@ func (p *Partition) note(g partlog.Gap) bool {
 		return false
 	case g.From >= hwm:
 		return false
-	case p.follower == nil && p.setSize < 2:
+	case p.leader != nil && !p.elsewhereLocked(g.From):
 		p.lacks = true
+		p.rememberLocked(g)
+		return false
+	case p.leader == nil && p.follower == nil: // alone, and between two epochs
 		return false
 	}
 	g.To = min(g.To, hwm)
@@ -128,6 +131,18 @@ func (p *Partition) note(g partlog.Gap) bool {
 		go p.stepDown() // whoever met it may hold what that waits for
 	}
 	return true
+}
+
+// elsewhereLocked tells whether another replica may have what is missing here, from an
+// offset on. One that was made from this copy, and is not there yet, has not: to give
+// the leadership up for it would be for nothing, and nobody else has everything else.
+func (p *Partition) elsewhereLocked(from int64) bool {
+	for i, m := range p.leader.Progress() {
+		if i < p.setSize && m.Replica.Node != p.s.Node && m.Counts && (!m.Placed || m.End > from) {
+			return true
+		}
+	}
+	return false
 }
 
 // forgoLocked is for the only replica: nobody else is known to have what is damaged
