@@ -94,3 +94,73 @@ func TestElectedAfterARestartWithoutPositions(t *testing.T) {
 		}
 	})
 }
+
+// What the controller and other nodes sent under an election, or before it, arrives late
+// or twice: the leader of the epoch goes on, and so do its followers.
+func TestLateAndRepeatedCalls(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s2", "s3")
+		before := c.assignment()
+		c.mustElect("s2")
+		at := c.mustCommit("s2", batch(1, 2))
+		c.inSync("s2", "s1", "s3")
+		a := c.assignment()
+		prime := func(id string, epoch topic.Epoch) error {
+			to := c.target(id)
+			to.Epoch = epoch
+			return c.nodes[id].role.Replica().Prime(context.Background(), &nodeapi.PrimeRequest{Items: []nodeapi.PrimeItem{{Target: to, Positions: [][]byte{{1}}}}})
+		}
+		fetch := func(epoch topic.Epoch, offset int64, last topic.Epoch) nodeapi.FetchAnswer {
+			t.Helper()
+			from, _ := a.ReplicaOn("s3")
+			to := c.target("s2")
+			to.Epoch = epoch
+			res, err := c.nodes["s2"].role.Replica().Fetch(context.Background(), &nodeapi.FetchRequest{
+				From: "s3", Disk: from.DiskID, Boot: c.nodes["s3"].boot, MaxBytes: 1 << 20,
+				Partitions: []nodeapi.FetchPartition{{Target: to, Copy: from.CopyID, Offset: offset, LastEpoch: last, MaxBytes: 1 << 20}},
+			})
+			if err != nil || len(res.Partitions) != 1 {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			return res.Partitions[0]
+		}
+		for id := range c.nodes {
+			for _, epoch := range []topic.Epoch{before.LeaderEpoch, a.LeaderEpoch} {
+				if got := c.fence(id, epoch); got.Status != nodeapi.FenceStale {
+					t.Errorf("a late fence of epoch %d at %s: %+v", epoch, id, got)
+				}
+			}
+		}
+		wantProblem(t, prime("s1", a.LeaderEpoch), problem.NotReady)
+		wantProblem(t, prime("s2", before.LeaderEpoch), problem.NotReady)
+		if err := prime("s2", a.LeaderEpoch); err != nil {
+			t.Errorf("a repeated prime of the one that leads: %v", err)
+		}
+		from, _ := before.ReplicaOn("s1")
+		_, err := c.nodes["s1"].role.Replica().Handover(context.Background(), &nodeapi.HandoverRequest{
+			Target: nodeapi.Target{Ref: a.Ref, DiskID: from.DiskID, Epoch: before.LeaderEpoch}, To: "s2", ToDisk: c.nodes["s2"].disk,
+		})
+		wantProblem(t, err, problem.NotPartitionLeader)
+		if got := fetch(before.LeaderEpoch, 2, before.LeaderEpoch); got.Status != nodeapi.FetchStaleEpoch {
+			t.Errorf("a fetch of the epoch before: %+v", got)
+		}
+		if got := fetch(a.LeaderEpoch, 2, before.LeaderEpoch); got.Status != nodeapi.FetchOK || got.HWM != at.HighWatermark {
+			t.Errorf("a fetch from further back: %+v", got)
+		}
+		c.mustCommit("s2", batch(1, 3))
+		c.inSync("s2", "s1", "s3")
+		if now := c.assignment(); now.LeaderEpoch != a.LeaderEpoch || now.Leader != "s2" {
+			t.Errorf("led by %q under %d, was epoch %d", now.Leader, now.LeaderEpoch, a.LeaderEpoch)
+		}
+		// A hand-over that nobody waits for any more: the leader holds for a moment and goes on.
+		to, _ := a.ReplicaOn("s3")
+		for range 2 {
+			if _, err := c.nodes["s2"].role.Replica().Handover(context.Background(), &nodeapi.HandoverRequest{Target: c.target("s2"), To: "s3", ToDisk: to.DiskID}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.until("the leader goes on", func() bool { _, err := c.commit("s2", batch(1, 4)); return err == nil })
+		c.wantRead("s2", ordered(1, 4))
+	})
+}

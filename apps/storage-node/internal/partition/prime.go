@@ -19,12 +19,12 @@ type primed struct {
 }
 
 // Prime keeps positions for the leadership of an epoch. false: that is not the epoch
-// that is promised here, so its leadership will not begin.
+// that is promised here, or another one leads it, so no leadership of it will begin.
 func (p *Partition) Prime(epoch topic.Epoch, positions [][]byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.closed || epoch != p.fence.Promised():
+	case p.closed || epoch != p.fence.Promised(), p.follower != nil && p.follower.Epoch() >= epoch:
 		return false
 	case p.leader == nil: // else it has begun, with what was told before
 		p.primed = primed{epoch, positions}
