@@ -81,6 +81,9 @@ func applyElectLeaders(tx Tx, e *ElectLeaders) (Result, error) {
 // replica that replaces a lost copy also needs the epoch in which the leader saw
 // that it holds everything committed: in another epoch, or counted by another
 // set, more may be committed.
+//
+// The first record of a lone copy is no other configuration: its leader has counted by
+// that very copy all along, so nothing of it has to settle.
 func applyRecordCopies(tx Tx, e *RecordCopies) (Result, error) {
 	return eachPartition(tx, e.Items, func(c *CopyRecord) topic.Ref { return c.Ref },
 		func(a *topic.Assignment, c *CopyRecord) bool {
@@ -96,7 +99,9 @@ func applyRecordCopies(tx Tx, e *RecordCopies) (Result, error) {
 				}
 				r.DiskID, r.CopyID = c.DiskID, c.CopyID
 				a.Before, a.Since = nil, 0
-				a.ConfigVersion++ // the leader counts by the new copy from now on, not by the old one
+				if !first || a.Replicated() {
+					a.ConfigVersion++ // the leader counts by the new copy from now on, not by the old one
+				}
 				return true
 			}
 			return false

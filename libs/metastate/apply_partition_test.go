@@ -129,6 +129,33 @@ func TestRecordCopies(t *testing.T) {
 	wantDone(t, m, "vouched for, but nobody leads", false, rec("s2", 2, 6, 3, 7, 2))
 }
 
+// Recording a lone copy is no other configuration: who leads it counts by that copy
+// already. One that is being moved has a second configuration under way, and is one.
+func TestRecordLoneCopy(t *testing.T) {
+	for _, moving := range []bool{false, true} {
+		m, ref := movable(t)
+		part := func() *topic.Assignment {
+			a, err := PartitionOf(m, ref)
+			if err != nil || a == nil {
+				t.Fatal(a, err)
+			}
+			return a
+		}
+		if moving {
+			wantDone(t, m, "it begins to move", true, start(ref, "s1", "s2", 1, 1))
+		}
+		before := part()
+		disk := before.Replicas[0].DiskID
+		rec := &RecordCopies{Items: []CopyRecord{{Ref: ref, Node: "s1", WasDisk: disk, DiskID: disk, CopyID: 5}}}
+		wantDone(t, m, "first", true, rec)
+		after := part()
+		if after.Replicas[0].CopyID != 5 || (after.ConfigVersion != before.ConfigVersion) != moving {
+			t.Errorf("moving %v: %+v, then %+v", moving, before, after)
+		}
+		wantDone(t, m, "again", false, rec)
+	}
+}
+
 func TestChangeReplicas(t *testing.T) {
 	m, ref := replicated(t)
 	s := func(n ...int) (set []topic.Replica) {

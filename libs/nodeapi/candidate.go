@@ -13,7 +13,7 @@ type Candidate interface {
 	// Prime gives a copy that is about to lead the consumer positions that a
 	// majority knows. It keeps them until the leadership of that epoch begins.
 	Prime(ctx context.Context, req *PrimeRequest) error
-	// Standing tells how the node stands to partitions, from memory.
+	// Standing tells how the node stands to partitions, from memory but for those lost.
 	Standing(ctx context.Context, req *StandingRequest) (*StandingResult, error)
 	// Vouch tells what the node says, as a leader, about the copies of partitions,
 	// from memory.
@@ -46,6 +46,8 @@ type Standing struct {
 	Leads bool `json:"leads"` // it leads it, and a majority still fetches from it
 	// FetchedAgoMS is how long ago a fetch of it was answered; -1: never.
 	FetchedAgoMS int64 `json:"fetched_ago_ms"`
+	// Lost: the only copy is recorded to be on the node's disk, and is not there.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // Bounds of the bodies: the positions of one partition from as many replicas as

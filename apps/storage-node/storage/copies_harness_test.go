@@ -44,6 +44,8 @@ type trio struct {
 	spoil    func(from, to string, req *nodeapi.FetchRequest, res *nodeapi.FetchResult)
 	suspects map[string]int
 	boots    topic.ID64
+	reports  int  // of copies to be recorded
+	refuses  bool // all of them
 }
 
 // member is one storage node; its disk outlives its processes.
@@ -320,6 +322,10 @@ func (e *elections) RecordCopies(_ context.Context, req *metaapi.RecordCopiesReq
 	res := &metaapi.RecordCopiesResult{Done: make([]bool, len(req.Copies))}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.reports++
+	if e.refuses {
+		return nil, errNoRoute
+	}
 	for i, c := range req.Copies {
 		k := slices.IndexFunc(e.a.Replicas, func(r topic.Replica) bool { return r.Node == c.Node })
 		if k < 0 {
@@ -332,7 +338,9 @@ func (e *elections) RecordCopies(_ context.Context, req *metaapi.RecordCopiesReq
 			continue
 		}
 		r.DiskID, r.CopyID, res.Done[i] = c.DiskID, c.CopyID, true
-		e.a.ConfigVersion++
+		if !first || e.a.Replicated() {
+			e.a.ConfigVersion++
+		}
 		e.publishLocked()
 	}
 	return res, nil

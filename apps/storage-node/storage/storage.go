@@ -203,6 +203,9 @@ func (r *Role) Degraded() error {
 	if r.node.DiskFull() {
 		return errors.New("the data disk is full: commits are refused")
 	}
+	if n := r.node.Lost(); n > 0 {
+		return fmt.Errorf("%d partitions are lost: their only copies are recorded to be on this disk and are not there", n)
+	}
 	if n := r.node.Refused(); n > 0 {
 		return fmt.Errorf("%d topic directories belong to deleted topics: too many to remove them unasked", n)
 	}

@@ -115,6 +115,9 @@ func fill(rows []api.PartitionRow, leader string, res *nodeapi.DetailsResult) {
 			continue
 		}
 		if d.Problem != nil {
+			if lost, ok := d.Problem.Members["lost"].(bool); ok && lost {
+				rows[d.Partition].Status = statusLost
+			}
 			continue
 		}
 		row := &rows[d.Partition]

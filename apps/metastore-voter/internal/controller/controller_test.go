@@ -42,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{node: node, registry: prometheus.NewRegistry(), nodes: &storageNodes{view: node.View, silent: map[string]bool{}}}
+	r := &rig{node: node, registry: prometheus.NewRegistry(), nodes: &storageNodes{view: node.View, silent: map[string]bool{}, vanished: map[topic.Ref]bool{}}}
 	r.mono.Store(int64(time.Hour))
 	r.wall.Store(1_764_000_000_000)
 	r.Controller, err = New(Config{

@@ -25,8 +25,9 @@ import (
 type storageNodes struct {
 	view func() metastate.View
 
-	mu     sync.Mutex // guards silent
-	silent map[string]bool
+	mu       sync.Mutex // guards what follows
+	silent   map[string]bool
+	vanished map[topic.Ref]bool // lone copies that are not where they are recorded to be
 }
 
 func (s *storageNodes) reach(node string) error {
@@ -95,7 +96,13 @@ func (s *storageNodes) HandOver(_ context.Context, node string, items []election
 
 // Standing implements election.Nodes.
 func (s *storageNodes) Standing(_ context.Context, node string, refs []topic.Ref) ([]election.Standing, error) {
-	return make([]election.Standing, len(refs)), s.reach(node)
+	out := make([]election.Standing, len(refs))
+	s.mu.Lock()
+	for i, ref := range refs {
+		out[i].Lost = s.vanished[ref]
+	}
+	s.mu.Unlock()
+	return out, s.reach(node)
 }
 
 // movers is a rig with storage nodes and a topic of lone copies, all of which are

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/decommission"
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
@@ -14,6 +15,9 @@ import (
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
 )
+
+// standingTime bounds the question whether a copy is still there: an open of one log.
+const standingTime = 5 * time.Second
 
 // ResetPartition implements metaapi.Decommissions. A partition of which nothing is
 // left begins anew, empty: on the node that had it first if that is there with its
@@ -26,7 +30,7 @@ func (c *Controller) ResetPartition(ctx context.Context, req *metaapi.ResetParti
 	if err := c.sure(ctx); err != nil {
 		return nil, err
 	}
-	a, loss, err := c.lostPartition(req.Ref)
+	a, loss, err := c.lostPartition(ctx, req.Ref)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +108,20 @@ func (c *Controller) largest(ctx context.Context, a *topic.Assignment, left []to
 	return best, nil
 }
 
+// vanished tells that the only copy of a partition was recorded and that its node, which
+// still has that disk, says now that the copy is not there.
+func (c *Controller) vanished(ctx context.Context, a *topic.Assignment, left []topic.Replica) bool {
+	if len(a.Replicas) != 1 || len(left) != 1 || left[0].CopyID == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, standingTime)
+	defer cancel()
+	got, err := c.cfg.Nodes.Standing(ctx, left[0].Node, []topic.Ref{a.Ref})
+	return err == nil && len(got) == 1 && got[0].Lost
+}
+
 // lostPartition is the partition if it is lost, else the refusal.
-func (c *Controller) lostPartition(ref topic.Ref) (*topic.Assignment, *decommission.Loss, error) {
+func (c *Controller) lostPartition(ctx context.Context, ref topic.Ref) (*topic.Assignment, *decommission.Loss, error) {
 	view := c.raft.View()
 	p, err := view.Assignments(ref.Topic)
 	switch {
@@ -122,6 +138,9 @@ func (c *Controller) lostPartition(ref topic.Ref) (*topic.Assignment, *decommiss
 	}
 	a := &p.List[ref.Partition]
 	l := decommission.LossOf(a, view.Members().ByID)
+	if !l.Lost && c.vanished(ctx, a, l.Left) {
+		l.Lost, l.Left = true, nil
+	}
 	switch {
 	case !l.Lost:
 		return nil, nil, problem.New(problem.PreconditionFailed, "partition %d of %q is not lost: a majority of its copies is on disks of record; nodes that are only down have to come back, or be decommissioned with accept_data_loss", ref.Partition, ref.Topic)

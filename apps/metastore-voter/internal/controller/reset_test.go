@@ -5,6 +5,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -59,5 +60,34 @@ func TestResetGoesOnWithTheCopyThatIsLeft(t *testing.T) {
 	a := trio()
 	if a.Leader != left || len(a.Replicas) != 1 || a.Replicas[0] != copyOn(left) || a.LeaderEpoch <= led.LeaderEpoch {
 		t.Errorf("it goes on with %+v, not with the copy on %s", a, left)
+	}
+}
+
+// A lone copy that its node, asked now, does not find on the disk of record is lost, and
+// is begun anew there; one of which the node says nothing is not.
+func TestResetOfAVanishedLoneCopy(t *testing.T) {
+	r := movers(t, 2, "s1", "s2")
+	a := r.parts(t)[0]
+	reset := func() error {
+		_, err := r.ResetPartition(t.Context(), &metaapi.ResetPartitionRequest{Ref: a.Ref, Operator: "op"})
+		return err
+	}
+	if err := reset(); !problem.HasCode(err, problem.PreconditionFailed) {
+		t.Fatalf("a partition that is well: %v", err)
+	}
+	r.nodes.mu.Lock()
+	r.nodes.vanished[a.Ref] = true
+	r.nodes.mu.Unlock()
+	r.nodes.hush(a.Leader, true)
+	if err := reset(); !problem.HasCode(err, problem.PreconditionFailed) {
+		t.Fatalf("its node does not answer: %v", err)
+	}
+	r.nodes.hush(a.Leader, false)
+	if err := reset(); err != nil {
+		t.Fatal(err)
+	}
+	now := r.parts(t)[0]
+	if now.Leader != a.Leader || len(now.Replicas) != 1 || now.Replicas[0].CopyID != 0 || now.Reset != now.LeaderEpoch || now.LeaderEpoch <= a.LeaderEpoch {
+		t.Errorf("after the reset: %+v", now)
 	}
 }

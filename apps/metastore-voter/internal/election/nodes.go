@@ -61,4 +61,5 @@ type HandOver struct {
 type Standing struct {
 	Leads        bool  // it leads it and can serve
 	FetchedAgoMS int64 // since its last answered fetch of it; negative: never
+	Lost         bool  // the only copy is recorded to be on its disk and is not there
 }

@@ -43,6 +43,7 @@ type Gauges struct {
 	Free       func() float64 // bytes of the data disk
 	LagRecords func() float64 // of the slowest replica of any partition led here, behind its leader
 	LagSeconds func() float64 // since the replica that has been behind longest had everything
+	Lost       func() float64 // partitions whose only copy is recorded here and not there
 }
 
 // New makes the set and registers it, together with the gauges.
@@ -91,6 +92,9 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "narad_replica_lag_seconds", Help: "For how long the replica that is behind longest has been so, of any partition led here.",
 		}, g.LagSeconds),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_lost_partitions", Help: "Partitions whose only copy is recorded to be on this disk and is not there: an operator has to put it back or reset them.",
+		}, g.Lost),
 	}
 	for _, c := range all {
 		if err := reg.Register(c); err != nil {

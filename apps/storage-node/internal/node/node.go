@@ -111,6 +111,7 @@ func New(cfg Config) (*Node, error) {
 	var err error
 	n.metrics, err = metrics.New(cfg.Registry, metrics.Gauges{
 		Leases: n.leases, Free: func() float64 { return float64(n.free.Load()) },
+		Lost:       func() float64 { return float64(n.Lost()) },
 		LagRecords: func() float64 { records, _ := n.lag(); return float64(records) },
 		LagSeconds: func() float64 { _, ms := n.lag(); return float64(ms) / 1000 },
 	})

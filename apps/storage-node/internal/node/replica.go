@@ -260,12 +260,14 @@ func (n *Node) Prime(_ context.Context, req *nodeapi.PrimeRequest) error {
 }
 
 // Standing implements nodeapi.Candidate.
-func (n *Node) Standing(_ context.Context, req *nodeapi.StandingRequest) (*nodeapi.StandingResult, error) {
+func (n *Node) Standing(ctx context.Context, req *nodeapi.StandingRequest) (*nodeapi.StandingResult, error) {
 	res := &nodeapi.StandingResult{Partitions: make([]nodeapi.Standing, len(req.Partitions))}
 	for i, ref := range req.Partitions {
 		res.Partitions[i] = nodeapi.Standing{FetchedAgoMS: -1}
 		if p := n.peek(ref); p != nil {
 			res.Partitions[i] = p.Standing()
+		} else if s := n.peekSlot(ref); s != nil && s.isLost() {
+			res.Partitions[i].Lost = n.lostHere(ctx, ref) // looked for again: somebody may have put it back
 		}
 	}
 	return res, nil

@@ -113,7 +113,7 @@ func (n *Node) Details(ctx context.Context, req *nodeapi.DetailsRequest) (*nodea
 		if j.standing == lost {
 			row.Problem = j.refuse(ref, true)
 		} else if p, err := n.partition(ctx, ref, j.a); err != nil {
-			row.Problem = unavailable(ref)
+			row.Problem = notServed(ref, err)
 		} else {
 			row = p.Details(j.a)
 		}

@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
@@ -39,6 +41,19 @@ func (s *Set) alone() bool { return len(s.Replicas) == 1 && len(s.Observers) == 
 // observes it: what is missing there nobody else is known to have.
 func (s *Set) only(node string) bool { return len(s.Replicas) == 1 && s.Replicas[0].Node == node }
 
+// present is ErrLost where the directory of the only replica, which is recorded, is not
+// there. None is made in its place: whoever has it puts it back under that name.
+func (s *Set) present(sh *Shared, dir string) error {
+	want, ok := s.on(sh.Node)
+	if !ok || !s.only(sh.Node) || want.Copy == 0 {
+		return nil
+	}
+	if _, err := sh.FS.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: copy %s on disk %s is recorded, and its directory is gone", ErrLost, want.Copy, want.Disk)
+	}
+	return nil
+}
+
 // before tells that the metastore had s before it had o: neither the epoch nor the
 // version of a partition goes back, and an epoch has no leader first and then one.
 func (s *Set) before(o *Set) bool {
@@ -57,7 +72,7 @@ func (s *Set) on(node string) (quorum.Replica, bool) {
 
 // identify compares the copy with what the metastore records, and gives a new
 // one its identities. Those of a copy that others will count are durable before it
-// is used; those of a lone one before they are recorded (Identity). The log is whole up
+// is used; those of a lone one before they are recorded (LoneIdentity). The log is whole up
 // to there; vouched is the end of what the copy may have said that it has, beside its
 // high watermark.
 func (p *Partition) identify(set *Set, whole, vouched int64) error {
@@ -72,7 +87,7 @@ func (p *Partition) identify(set *Set, whole, vouched int64) error {
 		FenceValid: valid || set.only(p.s.Node), // nobody asks the only replica for a promise
 		LEO:        min(p.log.LEO(), whole), HWM: max(st.HWM, vouched),
 	}, want, set.only(p.s.Node))
-	if verdict == quorum.Lost && set.only(p.s.Node) {
+	if set.only(p.s.Node) && (verdict == quorum.Lost || verdict == quorum.Waiting) { // nobody can admit another copy
 		return fmt.Errorf("%w: copy %s on disk %s is recorded", ErrLost, want.Copy, want.Disk)
 	}
 	p.state, p.identified = st, found
@@ -103,6 +118,21 @@ func (p *Partition) renew(verdict quorum.Verdict, recorded topic.ID64) {
 // Identity is the random id of the copy, durable, as is its fence: what the
 // metastore may record.
 func (p *Partition) Identity() (topic.ID64, error) {
+	id, err := p.LoneIdentity()
+	if err != nil {
+		return 0, err
+	}
+	if _, valid := p.fenceFile.Promised(); !valid {
+		if err := p.fenceFile.Promise(0); err != nil {
+			return 0, fmt.Errorf("make the fence of %s: %w", p.ref, err)
+		}
+	}
+	return id, nil
+}
+
+// LoneIdentity is Identity of a lone copy, which nobody asks for a promise: it costs
+// no fence. One that gets company makes its fence before that (Assume).
+func (p *Partition) LoneIdentity() (topic.ID64, error) {
 	p.posMu.Lock()
 	st, saved := p.state, p.identified
 	p.posMu.Unlock()
@@ -115,11 +145,6 @@ func (p *Partition) Identity() (topic.ID64, error) {
 		st.HWM = p.hwm.Load()
 		if err := p.log.SaveState(st, true); err != nil {
 			return 0, fmt.Errorf("save the identity of %s: %w", p.ref, err)
-		}
-	}
-	if _, valid := p.fenceFile.Promised(); !valid {
-		if err := p.fenceFile.Promise(0); err != nil {
-			return 0, fmt.Errorf("make the fence of %s: %w", p.ref, err)
 		}
 	}
 	p.posMu.Lock()

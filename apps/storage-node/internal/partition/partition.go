@@ -147,6 +147,9 @@ type round struct{ done chan struct{} }
 // Open opens the partition in dir, which is made when it is missing. It serves
 // nothing before Assume.
 func Open(s *Shared, ref topic.Ref, dir string, set Set) (*Partition, error) {
+	if err := set.present(s, dir); err != nil {
+		return nil, fmt.Errorf("open %s: %w", ref, err)
+	}
 	if err := makeDir(s.FS, dir); err != nil {
 		return nil, fmt.Errorf("open %s: %w", ref, err)
 	}

@@ -31,6 +31,10 @@ const (
 	// syncers bounds the syncs of copied bytes that run at once: enough to keep a
 	// disk busy, too few to starve the commits of partitions led here.
 	syncers = 8
+	// recordLone is between two reports of lone copies, MaxCopyReports in each: 10,000
+	// that are new at once cost ten entries within a minute. What is lost before it is
+	// recorded begins empty, so it is short.
+	recordLone = 5 * time.Second
 	// catchingUpFor is how long a node that starts says that its copies are catching
 	// up; one that takes longer is repaired, not waited for.
 	catchingUpFor = 10 * time.Minute
@@ -41,6 +45,8 @@ type Host interface {
 	// Copy opens this node's copy of a replicated partition in the role that the
 	// assignment gives it; with an error the copy may be there nevertheless.
 	Copy(ctx context.Context, a *topic.Assignment) (*partition.Partition, error)
+	// Opened gives a copy that is open; nil: it is not.
+	Opened(ref topic.Ref) *partition.Partition
 	// Replace puts the start of a leader's log in place of a copy's log.
 	Replace(ref topic.Ref, with *partition.Install) error
 }
@@ -68,9 +74,11 @@ type Manager struct {
 
 	caughtUp  atomic.Bool   // every copy had everything committed once since the start
 	recording atomic.Bool   // a report to the metastore is under way
+	lone      atomic.Bool   // one of lone copies is
 	again     chan struct{} // asks for a pass
 
 	background sync.WaitGroup // reports under way
+	loneAt     time.Time      // of the last report of lone copies; of the passes
 
 	mu       sync.Mutex // guards what follows
 	fetchers map[string]*fetcher
@@ -167,11 +175,15 @@ func (m *Manager) pass(ctx context.Context) bool {
 	copies := map[topic.Ref]*partition.Partition{}
 	byLeader := map[string]map[topic.Ref]*part{}
 	var reports []metaapi.CopyReport
+	var lone []*topic.Assignment // whose copies are to be recorded
 	slots := make(chan struct{}, openers)
 	var opening sync.WaitGroup
 	for i := range list {
 		a := &list[i]
 		if !a.Replicated() {
+			if m.unrecorded(a) && len(lone) < metaapi.MaxCopyReports && m.cfg.Host.Opened(a.Ref) != nil {
+				lone = append(lone, a)
+			}
 			continue
 		}
 		slots <- struct{}{}
@@ -214,7 +226,41 @@ func (m *Manager) pass(ctx context.Context) bool {
 			m.record(ctx, reports)
 		})
 	}
+	m.reportLone(ctx, lone)
 	return caughtUp
+}
+
+// unrecorded tells that the metastore does not know yet which copy this node's is.
+func (m *Manager) unrecorded(a *topic.Assignment) bool {
+	own, ok := a.ReplicaOn(m.cfg.Self)
+	return ok && own.CopyID == 0 && own.DiskID == m.cfg.DiskID
+}
+
+// reportLone has lone copies recorded, so that one whose directory vanishes later is
+// missed and does not begin empty. There may be very many, of which none is in a
+// hurry: they are reported some seconds after they were opened, many at once.
+func (m *Manager) reportLone(ctx context.Context, lone []*topic.Assignment) {
+	if len(lone) == 0 || time.Since(m.loneAt) < recordLone || m.lone.Swap(true) {
+		return
+	}
+	m.loneAt = time.Now()
+	m.background.Go(func() {
+		defer m.lone.Store(false)
+		var reports []metaapi.CopyReport
+		for _, a := range lone {
+			p := m.cfg.Host.Opened(a.Ref)
+			if p == nil || ctx.Err() != nil {
+				continue
+			}
+			id, err := p.LoneIdentity()
+			if err != nil {
+				m.cfg.Log.Debug("a lone copy cannot be recorded now", "partition", a.String(), "err", err)
+				continue
+			}
+			reports = append(reports, metaapi.CopyReport{Ref: a.Ref, Node: m.cfg.Self, WasDisk: m.cfg.DiskID, DiskID: m.cfg.DiskID, CopyID: id})
+		}
+		m.record(ctx, reports)
+	})
 }
 
 // report lists what the metastore has to record about a partition: this node's
@@ -222,7 +268,7 @@ func (m *Manager) pass(ctx context.Context) bool {
 // everything committed.
 func (m *Manager) report(a *topic.Assignment, p *partition.Partition) []metaapi.CopyReport {
 	own, _ := a.ReplicaOn(m.cfg.Self)
-	if own.CopyID == 0 && own.DiskID == m.cfg.DiskID {
+	if m.unrecorded(a) {
 		id, err := p.Identity()
 		if err != nil {
 			m.cfg.Log.Warn("a copy cannot be recorded", "partition", a.String(), "error", err)
