@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -20,6 +21,15 @@ type node struct {
 	found   map[topic.Incarnation]bool // every incarnation seen, whatever its verdict
 	unsure  map[string]bool            // topics of what could not be told apart
 }
+
+// Looking into a thousand directories keeps a processor busy, and what follows of it
+// too, for as long as some requests of clients take. So a page is small, and after each
+// the node has several times as long for its clients as the page took.
+const (
+	inventoryPage = 200
+	restFor       = 10
+	maxRest       = 500 * time.Millisecond
+)
 
 var (
 	errNoProgress = errors.New("its inventory does not end")
@@ -83,7 +93,9 @@ func (r *Role) listStorage(ctx context.Context, n *node) error {
 		return client.Inventory(ctx, &nodeapi.InventoryRequest{After: after, Limit: r.page})
 	}
 	for after := ""; ; {
+		begin := time.Now()
 		page, err := inventory(after)
+		took := time.Since(begin)
 		if err != nil {
 			return err
 		}
@@ -100,6 +112,7 @@ func (r *Role) listStorage(ctx context.Context, n *node) error {
 			n.Complete = true
 			return nil
 		}
+		rest(ctx, min(restFor*took, maxRest))
 	}
 }
 
@@ -180,4 +193,14 @@ func (r *Role) confirm(ctx context.Context, n *node, ids []topic.Incarnation) ma
 		r.log.Warn("the metastore leader did not confirm", "seen", n.ID, "error", err)
 	}
 	return verdicts
+}
+
+// rest waits, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

@@ -12,13 +12,9 @@ import (
 // get to is asked for again.
 const reclaimBudget = 20 * time.Second
 
-// Removing costs a node syncs that its clients wait behind. So a call names few, and
-// after each the node has several times as long for its clients as the call took.
-const (
-	reclaimAtOnce = 25
-	restFor       = 3
-	maxRest       = 2 * time.Second
-)
+// reclaimAtOnce is what a call names. A node removes one directory at a time and rests
+// after each; these it has done, at its slowest pace, within the 5 s that it gives a call.
+const reclaimAtOnce = 25
 
 // reclaim has a node remove what is confirmed gone, and notes what became of it.
 func (r *Role) reclaim(ctx context.Context, n *node) {
@@ -43,10 +39,8 @@ func (r *Role) reclaim(ctx context.Context, n *node) {
 		var again []int
 		progress := false
 		for part := range slices.Chunk(open, reclaimAtOnce) {
-			begin := time.Now()
 			left, some := r.reclaimSome(ctx, client, n, part)
 			again, progress = append(again, left...), progress || some
-			rest(ctx, min(restFor*time.Since(begin), maxRest))
 		}
 		if !progress {
 			return
@@ -92,14 +86,4 @@ func (r *Role) reclaimSome(ctx context.Context, client *nodeapi.Client, n *node,
 // kept notes that an entry that should go is still there.
 func (e *Entry) kept(why string) {
 	e.Outcome, e.Decided, e.Why = nodeapi.Kept, false, "not reclaimed: "+why
-}
-
-// rest waits, unless ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

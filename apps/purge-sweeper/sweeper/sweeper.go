@@ -31,14 +31,14 @@ import (
 
 	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/metaapi"
-	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/rpc"
 )
 
 const (
-	// DefaultTimeout ends a pass: a node with 10,000 topics takes a few seconds.
-	DefaultTimeout = time.Minute
+	// DefaultTimeout ends a pass: a node removes some seven directories a second, and
+	// a hundredth of what maxEntries allows is to have its time.
+	DefaultTimeout = 5 * time.Minute
 	// atOnce is how many nodes are asked side by side: enough that a few dead
 	// ones hold nobody up, and little beside the work of the cluster.
 	atOnce = 8
@@ -103,7 +103,7 @@ func New(cfg Config, deps Deps) (*Role, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Role{cfg: cfg, out: deps.Out, log: deps.Log, page: nodeapi.MaxInventoryEntries, most: maxEntries, budget: rpc.DefaultBudget, forgetAfter: forgetAfter}
+	r := &Role{cfg: cfg, out: deps.Out, log: deps.Log, page: inventoryPage, most: maxEntries, budget: rpc.DefaultBudget, forgetAfter: forgetAfter}
 	r.rpc = rpc.NewClient(rpc.ClientConfig{ClusterID: func() string { return r.cluster }, Dial: deps.Dial})
 	r.leader = metaapi.NewLeader(metaapi.LeaderConfig{
 		RPC: r.rpc, Hint: func() string { return "" }, Voters: func() []string { return cfg.Join },

@@ -88,6 +88,7 @@ type Node struct {
 	slots  sync.Map // topic.Ref -> *slot
 	gates  gates    // of names whose directories are being opened
 	reaper *reaper
+	pace   *pacer // of all that removes directories
 	// catchUp bounds what goes to copies that are far behind.
 	catchUp bucket
 	turn    atomic.Uint64 // where the next claim begins
@@ -121,7 +122,7 @@ func New(cfg Config) (*Node, error) {
 	if err := n.lookAtDisk(); err != nil {
 		return nil, err
 	}
-	n.reaper = newReaper()
+	n.reaper, n.pace = newReaper(), newPacer()
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
 	n.flusher = queue.NewFlusher(n.positionFailed)
 	// Leases, delays and stamps run on the monotonic clock: a wall clock that is

@@ -223,6 +223,9 @@ func (n *Node) purge(ctx context.Context, l life, v metaapi.Verdict) {
 	})
 	n.metrics.PurgedDirs.Add(float64(out.Directories))
 	n.metrics.ReclaimedBytes.Add(float64(out.Bytes))
+	if errors.Is(err, context.Canceled) {
+		return // the node stops before its turn came; the sweep of its next start goes on
+	}
 	if err != nil {
 		n.metrics.PurgeFailures.Inc()
 		n.log.Error("a deleted topic could not be removed from the disk; the next sweep tries again",
@@ -233,8 +236,13 @@ func (n *Node) purge(ctx context.Context, l life, v metaapi.Verdict) {
 		"directories", out.Directories, "bytes", out.Bytes)
 }
 
-// alone runs do while no open of the name runs.
+// alone runs do, which removes something, when it has the turn and while no open of
+// the name runs. Nothing holds the name while it waits for the turn.
 func (n *Node) alone(ctx context.Context, name string, do func() error) error {
+	if err := n.pace.enter(ctx); err != nil {
+		return err
+	}
+	defer n.pace.leave()
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if err := n.gates.enter(ctx, name, nobody); err != nil {

@@ -17,6 +17,8 @@ import (
 // waits by default, so that one large directory more does not make it late.
 const reclaimTime = 5 * time.Second
 
+const noTime = "no time left; ask again"
+
 // Reclaim implements nodeapi.Node.
 func (n *Node) Reclaim(ctx context.Context, req *nodeapi.ReclaimRequest) (*nodeapi.ReclaimResult, error) {
 	if len(req.Items) > nodeapi.MaxReclaimItems {
@@ -56,9 +58,11 @@ func (n *Node) Reclaim(ctx context.Context, req *nodeapi.ReclaimRequest) (*nodea
 		n.metrics.SweepsRefused.Inc()
 		n.log.Error("refusing to reclaim: too many topic directories belong to deleted topics at once", "directories", take, "topics", topics)
 	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	for i := range out {
 		if out[i].Status == "" {
-			out[i] = n.reclaimItem(ctx, entries[i], verdicts[entries[i].Marker], large, until)
+			out[i] = n.reclaimItem(ctx, entries[i], verdicts[entries[i].Marker], large)
 		}
 	}
 	return &nodeapi.ReclaimResult{Outcomes: out}, nil
@@ -79,7 +83,7 @@ func entryToReclaim(it *nodeapi.ReclaimItem) (e topicdir.Entry, why string) {
 	return e, ""
 }
 
-func (n *Node) reclaimItem(ctx context.Context, e topicdir.Entry, v metaapi.Verdict, large bool, until time.Time) nodeapi.ReclaimOutcome {
+func (n *Node) reclaimItem(ctx context.Context, e topicdir.Entry, v metaapi.Verdict, large bool) nodeapi.ReclaimOutcome {
 	kept := func(why string) nodeapi.ReclaimOutcome {
 		return nodeapi.ReclaimOutcome{Status: nodeapi.Kept, Reason: why}
 	}
@@ -90,8 +94,8 @@ func (n *Node) reclaimItem(ctx context.Context, e topicdir.Entry, v metaapi.Verd
 		return kept("the metastore does not remember the end of this incarnation")
 	case large:
 		return kept(nodeapi.ReasonLarge)
-	case ctx.Err() != nil || time.Now().After(until):
-		return kept("no time left; ask again")
+	case ctx.Err() != nil:
+		return kept(noTime)
 	}
 	bytes, err := n.reclaim(ctx, e, v)
 	switch {
@@ -103,6 +107,8 @@ func (n *Node) reclaimItem(ctx context.Context, e topicdir.Entry, v metaapi.Verd
 		return kept("its marker names another incarnation now")
 	case errors.Is(err, topicdir.ErrNotDirectory):
 		return kept("no directory")
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()): // before its turn came
+		return kept(noTime)
 	}
 	n.log.Warn("a directory of a deleted topic could not be reclaimed", "name", e.Key(), "error", err)
 	return kept("it could not be removed; see the node's log")

@@ -177,7 +177,7 @@ func (n *Node) retire(ctx context.Context, ref topic.Ref, v nodeapi.Vouch) {
 		return err
 	})
 	switch {
-	case errors.Is(err, errHeld), errors.Is(err, topicdir.ErrAbsent), errors.Is(err, topicdir.ErrChanged):
+	case errors.Is(err, errHeld), errors.Is(err, topicdir.ErrAbsent), errors.Is(err, topicdir.ErrChanged), errors.Is(err, context.Canceled):
 	case err != nil:
 		n.metrics.PurgeFailures.Inc()
 		n.log.Warn("an old copy is left for the next sweep", "partition", ref.String(), "error", err)

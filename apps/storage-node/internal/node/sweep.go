@@ -171,7 +171,7 @@ func (n *Node) sweep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if _, err := n.reclaim(ctx, e, verdicts[e.Marker]); err != nil {
+		if _, err := n.reclaim(ctx, e, verdicts[e.Marker]); err != nil && ctx.Err() == nil {
 			n.log.Warn("a directory of a deleted topic is left for the next sweep", "name", e.Key(), "error", err)
 		}
 	}
@@ -214,7 +214,7 @@ func (n *Node) reclaim(ctx context.Context, e topicdir.Entry, v metaapi.Verdict)
 	})
 	n.metrics.ReclaimedBytes.Add(float64(bytes))
 	switch {
-	case errors.Is(err, topicdir.ErrAbsent):
+	case errors.Is(err, topicdir.ErrAbsent), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return bytes, err
 	case err != nil:
 		n.metrics.PurgeFailures.Inc()
