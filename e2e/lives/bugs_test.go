@@ -30,12 +30,17 @@ const (
 	commitByName           // a record is committed to whatever life has the name
 	serveByName            // a claim is served from whatever life has the name
 	neverReclaim           // a node finds no end confirmed, ever
+	discardByName          // a gateway takes the end of a life for that of everything with the name
+	waitBehindHeld         // a gateway sends nothing of a life behind what it holds of the one before
+	dropRefused            // a gateway takes a node's word for an end
+	keepEnded              // a gateway finds no end confirmed, ever
 	bugs
 )
 
 var bugNames = [bugs]string{
 	"none", "a purge without confirm", "confirm from the own replica", "an open that adopts a stale directory", "discard on local absence",
 	"reclaim by name", "a position written after the drop", "a handle looked up by name", "commit by name", "claim by name", "nothing is ever reclaimed",
+	"discard by name", "a new record behind held ones", "discard on a node's word", "nothing is ever discarded",
 }
 
 // confirm is how a member asks; who it is matters to a bug only.
@@ -59,8 +64,10 @@ func (w *world) confirm(rep *replica, gateway bool) func(context.Context, []topi
 				}
 			}
 			return answer, err
-		case b == neverReclaim && !gateway:
+		case b == neverReclaim && !gateway, b == keepEnded && gateway:
 			return answer, nil
+		case gateway && w.noConfirms.Load():
+			return nil, errSilent
 		}
 		return metaapi.ConfirmIncarnations(ctx, w.leader, ids)
 	}

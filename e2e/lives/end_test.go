@@ -23,11 +23,8 @@ func (w *world) finish() {
 		r.catchUp(1000)
 	}
 	synctest.Wait()
-	for range 20 {
-		if time.Sleep(30 * time.Second); w.dispatched() {
-			break
-		}
-	}
+	w.goOnBehindHeld()
+	w.awaitPending(func(accepted) bool { return true })
 	for _, g := range w.gateways {
 		for _, a := range g.pending() {
 			w.violate("%s: record %s of %s is accepted and goes nowhere; it lives: %t", g.id, a.rec, a.key.Topic, w.leader.live(a.key.Incarnation))
@@ -37,7 +34,7 @@ func (w *world) finish() {
 		w.audit(m.proc, true)
 	}
 	for _, r := range w.records {
-		if w.leader.live(r.life) && !w.present[r.String()] {
+		if !r.lost && w.leader.live(r.life) && !w.present[r.String()] {
 			w.violate("record %s was accepted and is lost", r)
 		}
 	}
@@ -60,15 +57,6 @@ func (w *world) finish() {
 			w.violate("left after the last sweep: %s", left)
 		}
 	}
-}
-
-func (w *world) dispatched() bool {
-	for _, g := range w.gateways {
-		if len(g.pending()) > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func (w *world) shutDown() {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/narad-mq/narad/libs/dispatchq"
 	"github.com/narad-mq/narad/libs/gatewayapi"
-	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -20,30 +19,21 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// accepted is one record in a gateway's WAL.
-type accepted struct {
-	key  dispatchq.Key
-	wal  topic.ID64
-	seq  uint64
-	rec  *rec
-	done bool
-}
-
 // gateway is a gateway over its process starts: it keeps the rules of
-// apps/ingress-gateway/internal/dispatch around the real machine. It parks nothing.
+// apps/ingress-gateway/internal/dispatch around the real machine.
 type gateway struct {
 	w   *world
 	id  string
 	rep *replica
 	net chan error // of its server
 
-	mu         sync.Mutex // guards all below
-	log        []accepted
-	checkpoint int // no start reads below it
-	life       uint64
-	next       uint64
-	run        *dispatchRun
-	server     *rpc.Server
+	mu     sync.Mutex // guards all below
+	volume            // survives a kill
+	copied *volume    // what a restore brings back
+	life   uint64
+	next   uint64
+	run    *dispatchRun
+	server *rpc.Server
 }
 
 // dispatchRun is one process start.
@@ -58,6 +48,9 @@ type dispatchRun struct {
 	asking bool
 	work   sync.WaitGroup
 	routes map[string]cachedRoute
+	loaded map[dispatchq.Key]int // records of a parked log that the machine knows
+	given  map[int]bool          // up, by this process
+	over   map[string]bool       // names that are taken for gone, by a bug
 }
 
 type cachedRoute struct {
@@ -68,7 +61,7 @@ type cachedRoute struct {
 }
 
 func newGateway(w *world, id string) *gateway {
-	return &gateway{w: w, id: id, rep: newReplica(w.leader), net: make(chan error, 1)}
+	return &gateway{w: w, id: id, rep: newReplica(w.leader), net: make(chan error, 1), volume: volume{parked: map[dispatchq.Key][]int{}}}
 }
 
 func (g *gateway) addr() string { return g.id + ":7944" }
@@ -85,20 +78,10 @@ func (g *gateway) start(back int) {
 	g.rep.begin(g.w.leader.applied(), g.rep.deceived)
 	r := &dispatchRun{
 		g: g, life: g.life, began: time.Now().Add(-time.Second), ended: make(chan struct{}), kick: make(chan struct{}, 1),
-		routes: map[string]cachedRoute{},
+		routes: map[string]cachedRoute{}, loaded: map[dispatchq.Key]int{}, given: map[int]bool{},
 	}
-	cfg := dispatchq.DefaultConfig()
-	cfg.ParkAfter = 1000 * time.Hour
-	r.m = dispatchq.New(cfg, r)
-	from := slices.IndexFunc(g.log, func(a accepted) bool { return !a.done })
-	if from < 0 {
-		from = len(g.log)
-	}
-	from = max(g.checkpoint, from-back)
-	for i := from; i < len(g.log); i++ {
-		g.log[i].done = false
-		r.addLocked(i)
-	}
+	r.m = dispatchq.New(g.w.cfg.dispatch(), r)
+	r.recoverLocked(back)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
 	g.run = r
@@ -146,11 +129,6 @@ func (r *dispatchRun) wake() {
 	}
 }
 
-func (r *dispatchRun) addLocked(i int) {
-	a := &r.g.log[i]
-	r.m.Add(r.now(), a.key, dispatchq.Item{Pos: dispatchq.Pos{Segment: uint64(i)}, WAL: a.wal, Seq: a.seq, Size: 100})
-}
-
 // askEvery is how often a gateway looks for records to ask about.
 const askEvery = 500 * time.Millisecond
 
@@ -172,6 +150,12 @@ func (r *dispatchRun) loop(ctx context.Context) {
 		}
 		for _, p := range orders.Probe {
 			r.work.Go(func() { r.probe(ctx, p) })
+		}
+		for _, p := range orders.Park {
+			r.work.Go(func() { r.park(ctx, p) })
+		}
+		for _, l := range orders.Load {
+			r.work.Go(func() { r.load(ctx, l) })
 		}
 		timer.Stop()
 		if next > 0 {
@@ -195,12 +179,15 @@ func (r *dispatchRun) Route(name string, id topic.Incarnation) *dispatchq.Route 
 	if !rep.Latched() {
 		return unavailable
 	}
+	if r.over[name] {
+		return gone
+	}
 	parts, err := rep.Assignments(name)
 	if errors.Is(err, metastate.ErrNoTopic) || err == nil && parts.Incarnation != id {
 		return gone
 	}
 	t, terr := rep.Topic(name)
-	if err != nil || terr != nil || t.Incarnation != id {
+	if err != nil || terr != nil || t.Incarnation != id || r.g.w.cfg.bug == waitBehindHeld && r.heldLocked(name, id) {
 		return unavailable
 	}
 	mem := rep.Members()
@@ -288,8 +275,11 @@ func outcomeOf(p *process, err error) dispatchq.Outcome {
 
 func (r *dispatchRun) answered(id uint64, out dispatchq.Outcome) {
 	r.g.mu.Lock()
+	if out == dispatchq.Mismatch && r.g.w.cfg.bug == dropRefused {
+		out = dispatchq.Committed
+	}
 	for _, it := range r.m.Answer(r.now(), id, out) {
-		r.g.log[it.Pos.Segment].done = true
+		r.doneLocked(it)
 	}
 	r.g.mu.Unlock()
 	r.wake()
@@ -307,54 +297,6 @@ func (r *dispatchRun) probe(ctx context.Context, b dispatchq.Probe) {
 	r.m.Probed(r.now(), b.Key, serves)
 	r.g.mu.Unlock()
 	r.wake()
-}
-
-// confirmHeld asks about lives whose records are held, and discards what is gone.
-func (r *dispatchRun) confirmHeld(ctx context.Context) {
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	if r.asking || r.g.w.cfg.bug != discardOnAbsence && !r.g.rep.current() {
-		return
-	}
-	lives := r.m.Held(r.now(), metaapi.MaxQuestions)
-	if len(lives) == 0 {
-		return
-	}
-	ids := make([]topic.Incarnation, len(lives))
-	for i, l := range lives {
-		ids[i] = l.Incarnation
-	}
-	r.asking = true
-	r.work.Go(func() {
-		verdicts, err := r.g.w.confirm(r.g.rep, true)(ctx, ids)
-		pause(ctx, time.Duration(r.g.w.cfg.fate(r.life, uint64(r.now()))%2000)*time.Millisecond)
-		r.g.mu.Lock()
-		defer r.g.mu.Unlock()
-		r.asking = false
-		for _, l := range lives {
-			if err == nil && ctx.Err() == nil && verdicts[l.Incarnation] == metaapi.VerdictGone {
-				r.discardLocked(l)
-			}
-		}
-	})
-}
-
-func (r *dispatchRun) discardLocked(l dispatchq.Life) {
-	for _, d := range r.m.Discard(l) {
-		for _, it := range d.Items {
-			r.g.log[it.Pos.Segment].done = true
-			if r.g.w.leader.live(l.Incarnation) {
-				r.g.w.violate("%s: record %s of the live life %s was discarded", r.g.id, r.g.log[it.Pos.Segment].rec, l.Incarnation)
-			}
-		}
-	}
-}
-
-// pending lists what is accepted and neither committed nor discarded.
-func (g *gateway) pending() []accepted {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(g.log), func(a accepted) bool { return a.done })
 }
 
 // Undispatched implements gatewayapi.Backlog.
@@ -376,15 +318,6 @@ func (g *gateway) Undispatched(_ context.Context, req *gatewayapi.UndispatchedRe
 	return res, nil
 }
 
-// syncCheckpoint forgets that a start may read again what is done.
-func (g *gateway) syncCheckpoint() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.checkpoint < len(g.log) && g.log[g.checkpoint].done {
-		g.checkpoint++
-	}
-}
-
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -398,6 +331,10 @@ func pause(ctx context.Context, d time.Duration) {
 type rec struct {
 	n    int
 	life topic.Incarnation
+
+	// Guarded by world.mu.
+	stored bool // some node has committed it
+	lost   bool // with the volume that it was accepted on
 }
 
 func (r *rec) String() string { return fmt.Sprintf("%s-%d", r.life, r.n) }

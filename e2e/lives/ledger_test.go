@@ -45,7 +45,7 @@ func (w *world) committed(r *rec, at topic.Ref) {
 	if w.commits[at] == nil {
 		w.commits[at] = map[string]bool{}
 	}
-	w.commits[at][r.String()] = true
+	w.commits[at][r.String()], r.stored = true, true
 	w.sum.commits++
 }
 
@@ -175,7 +175,7 @@ func (w *world) audit(p *process, strict bool) {
 	if !strict && !p.m.rep.Latched() {
 		return
 	}
-	for n := range w.cfg.names {
+	for n := range w.cfg.names + len(w.gateways) { // those of goOnBehindHeld too
 		t := w.leader.topic(nameOf(n))
 		if t == nil {
 			continue

@@ -18,7 +18,7 @@ const (
 	stepsOfRun = 80
 	leastSeeds = 15
 	// usualTime is what a run of all tests gives it.
-	usualTime = 12 * time.Second
+	usualTime = 10 * time.Second
 	// raceTime is what it gets under the race detector, which is there for the nodes'
 	// goroutines: those of the first seeds do what all others do.
 	raceTime = 4 * time.Second
@@ -50,7 +50,8 @@ func TestLives(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds: %+v", seeds, sum)
-	if sum.kills == 0 || sum.restores == 0 || sum.deliveries == 0 || sum.acks == 0 || sum.audits == 0 || sum.clean == 0 || sum.forgotten == 0 {
+	if sum.kills == 0 || sum.restores == 0 || sum.deliveries == 0 || sum.acks == 0 || sum.audits == 0 || sum.clean == 0 || sum.forgotten == 0 ||
+		sum.parked == 0 || sum.discarded == 0 || sum.passed == 0 || sum.volumes == 0 {
 		t.Fatalf("the runs do not reach everything: %+v", sum)
 	}
 }

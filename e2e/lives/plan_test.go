@@ -32,6 +32,8 @@ const (
 	holdPoint
 	release
 	killGateway
+	restoreWAL
+	behind
 	outage
 	sweep
 	killSweep
@@ -44,13 +46,13 @@ const (
 var kindNames = [kinds]string{
 	"create", "delete", "recreate", "produce", "consume", "ack", "forge an ack", "kill", "stop", "start", "kill at a write",
 	"hold a replica back", "let replicas go", "install a snapshot", "purge late", "forge a purge", "silence the leader", "hold a point", "release",
-	"kill a gateway", "outage", "sweep", "kill a sweeper", "audit", "wait", "an hour",
+	"kill a gateway", "copy or restore a WAL", "records behind an end", "outage", "sweep", "kill a sweeper", "audit", "wait", "an hour",
 }
 
 // weights say how often each kind is drawn.
 var weights = [kinds]int{
 	create: 6, remove: 5, recreate: 6, produce: 18, consume: 20, ack: 16, forgeAck: 3, kill: 3, stop: 1, start: 14, armKill: 3,
-	holdBack: 3, letGo: 6, install: 2, purge: 3, forge: 3, silence: 2, holdPoint: 4, release: 5, killGateway: 4, outage: 4, sweep: 4, killSweep: 1,
+	holdBack: 3, letGo: 6, install: 2, purge: 3, forge: 3, silence: 2, holdPoint: 4, release: 5, killGateway: 4, restoreWAL: 4, behind: 4, outage: 4, sweep: 4, killSweep: 1,
 	audit: 4, wait: 5, hour: 1,
 }
 
@@ -72,6 +74,7 @@ type config struct {
 	names    int
 	deceived bool // a restored snapshot is believed to be current at once
 	hours    bool // time enough passes for ends to be forgotten
+	parks    bool // gateways park what is stuck for seconds
 	noSweeps bool // of the nodes themselves: the sweeper has to find everything
 	steps    []step
 }
@@ -81,6 +84,7 @@ func newConfig(seed uint64, b bug, steps int) config {
 	rng := rand.New(rand.NewPCG(seed, 0x11fe))
 	c := config{seed: seed, bug: b, nodes: 2, names: 2, deceived: rng.IntN(2) == 0, noSweeps: rng.IntN(2) == 0}
 	c.hours = !c.deceived && rng.IntN(2) == 0 // who believes an old snapshot may remember a life that is forgotten
+	c.parks = rng.IntN(2) == 0
 	total := 0
 	for _, w := range weights {
 		total += w
@@ -126,7 +130,7 @@ func shrink(c config, limit time.Duration, fails func(config) bool) config {
 
 func (c config) trace() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d steps, deceived %t, own sweeps %t:", c.seed, len(c.steps), c.deceived, !c.noSweeps)
+	fmt.Fprintf(&b, "seed %d, %d steps, deceived %t, parks %t, own sweeps %t:", c.seed, len(c.steps), c.deceived, c.parks, !c.noSweeps)
 	for _, s := range c.steps {
 		b.WriteString("\n\t" + s.String())
 	}

@@ -123,7 +123,7 @@ func (w *world) hour() {
 		r.catchUp(1000)
 	}
 	w.pass(61 * time.Minute)
-	for _, g := range w.gateways { // a real one is synced within 250 ms, so nothing of a forgotten life is read again
-		g.syncCheckpoint()
+	for _, g := range w.gateways { // a real one is synced within 250 ms, so nothing of a forgotten life is read again; a copy that old is not restored
+		g.outgrow()
 	}
 }

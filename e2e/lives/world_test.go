@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,8 @@ import (
 // totals count what runs have reached.
 type totals struct {
 	steps, lives, kills, restores, commits, deliveries, acks, audits, sweeps, clean, forgotten int
+
+	parked, discarded, passed, volumes int // records parked and given up, gateways that dispatched behind what they held, volumes restored
 }
 
 func (t *totals) add(o totals) {
@@ -33,6 +36,10 @@ func (t *totals) add(o totals) {
 	t.sweeps += o.sweeps
 	t.clean += o.clean
 	t.forgotten += o.forgotten
+	t.parked += o.parked
+	t.discarded += o.discarded
+	t.passed += o.passed
+	t.volumes += o.volumes
 }
 
 // world is one run.
@@ -45,6 +52,8 @@ type world struct {
 	gateways []*gateway
 	work     sync.WaitGroup // claims, acks and sweeps under way
 	lastLife uint64
+	// noConfirms: the leader answers no gateway.
+	noConfirms atomic.Bool
 
 	mu         sync.Mutex // guards all below
 	procs      map[string]*process
@@ -263,6 +272,19 @@ func (w *world) do(s step) {
 			w.goBack(g.rep, s)
 		}
 		g.start(int(s.c % 8))
+	case restoreWAL:
+		if g.copied == nil || s.a%3 == 0 {
+			g.copyVolume()
+			return
+		}
+		g.kill()
+		if s.a%2 == 0 {
+			w.goBack(g.rep, s)
+		}
+		g.restoreVolume()
+		g.start(0)
+	case behind:
+		w.leaveBehind(g, name, s)
 	case outage:
 		w.outage(m, name, s)
 	case sweep:
