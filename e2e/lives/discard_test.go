@@ -132,25 +132,6 @@ func (w *world) goOnBehindHeld() {
 	}
 }
 
-// awaitPending waits, not for ever, until no gateway has a record for which is says true.
-func (w *world) awaitPending(is func(accepted) bool) {
-	for range 20 {
-		for _, r := range w.replicas() { // a sweep may still change the metastore
-			r.catchUp(1000)
-		}
-		time.Sleep(30 * time.Second)
-		left := false
-		for _, g := range w.gateways {
-			for _, a := range g.pending() {
-				left = left || is(a)
-			}
-		}
-		if !left {
-			return
-		}
-	}
-}
-
 // discardNamesLocked is the mistake of a gateway that takes an end for that of the name.
 func (r *dispatchRun) discardNamesLocked(ctx context.Context, lives []dispatchq.Life, verdicts map[topic.Incarnation]metaapi.Verdict) {
 	r.over = map[string]bool{}

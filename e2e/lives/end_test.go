@@ -59,6 +59,25 @@ func (w *world) finish() {
 	}
 }
 
+// awaitPending waits, not for ever, until no gateway has a record for which is says true.
+func (w *world) awaitPending(is func(accepted) bool) {
+	for range 20 {
+		for _, r := range w.replicas() { // a sweep may still change the metastore
+			r.catchUp(1000)
+		}
+		time.Sleep(30 * time.Second)
+		left := false
+		for _, g := range w.gateways {
+			for _, a := range g.pending() {
+				left = left || is(a)
+			}
+		}
+		if !left {
+			return
+		}
+	}
+}
+
 func (w *world) shutDown() {
 	for _, cancel := range w.passes {
 		cancel()
