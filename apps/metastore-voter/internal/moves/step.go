@@ -123,10 +123,10 @@ func (s *scene) copying(src topic.Replica) step {
 	}
 	c, fetches := s.vouch.Copy(s.move.To)
 	switch {
+	case (lone || !fetches || !c.Near) && s.full(): // it may have no room to begin with
+		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
 	case !fetches || c.DiskID != s.move.ToDisk || c.CopyID == 0:
 		return step{phase: metaapi.MovePending, why: "the destination has not fetched yet"}
-	case (lone || !c.Near) && s.full():
-		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
 	}
 	target.CopyID = c.CopyID
 	// It takes the place of the source: the first of a set leads when all is well.

@@ -108,6 +108,7 @@ func TestNext(t *testing.T) {
 		{"destination with another disk", observing("s1"), func(s *scene) { s.members["s9"].DiskID = 2 }, "end", ""},
 		{"destination removed", observing("s1"), func(s *scene) { delete(s.members, "s9") }, "end", ""},
 		{"destination full", observing("s1"), func(s *scene) { s.vouch.Copies[1].Near = false; s.members["s9"].DiskUsedPercent = 97 }, "wait target_disk_full", metaapi.MoveCopying},
+		{"lone: destination full, nothing fetched", observing("s1"), func(s *scene) { s.vouch.Copies = s.vouch.Copies[:1]; s.members["s9"].DiskUsedPercent = 100 }, "wait target_disk_full", metaapi.MoveCopying},
 		{"lone: destination full and near", observing("s1"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "wait target_disk_full", metaapi.MoveCopying},
 		{"three: destination full and near", observing("s2", "s1", "s3"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "set s2,s9,s3,s1", metaapi.MoveCopying},
 		{"pair: destination full", paired("s1", "s9"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "set s1", metaapi.MoveJoined},
