@@ -61,6 +61,8 @@ type Cluster struct {
 	cmd  *exec.Cmd
 	done chan error
 	http *http.Client
+
+	guests []*guest // nodes that were added by Join
 }
 
 // Binary is the path of a built program.
@@ -152,7 +154,7 @@ func Until(ctx context.Context, limit time.Duration, ok func() bool) error {
 	return nil
 }
 
-// Nodes reads endpoints.json.
+// Nodes reads endpoints.json, and adds the nodes that joined.
 func (c *Cluster) Nodes() []Node {
 	c.t.Helper()
 	var nodes []Node
@@ -162,6 +164,9 @@ func (c *Cluster) Nodes() []Node {
 	}
 	if err != nil {
 		c.t.Fatalf("read endpoints.json: %v", err)
+	}
+	for _, g := range c.guests {
+		nodes = append(nodes, g.now())
 	}
 	return nodes
 }
@@ -281,6 +286,7 @@ func (c *Cluster) get(url string) (int, string) {
 // takes too long or says that something went wrong.
 func (c *Cluster) Stop() {
 	c.t.Helper()
+	c.dismiss()
 	if err := c.cmd.Process.Signal(os.Interrupt); err != nil {
 		c.t.Fatal(err)
 	}
@@ -308,6 +314,7 @@ func (c *Cluster) Restart(o Options) {
 
 // end is the cleanup: whatever happened, no process of ours stays.
 func (c *Cluster) end() {
+	c.dismiss() // while there are voters
 	if c.cmd != nil && c.cmd.Process != nil {
 		select {
 		case <-c.done:

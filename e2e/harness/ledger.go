@@ -16,6 +16,7 @@ type Ledger struct {
 	sent       map[string]bool
 	accepted   map[string]time.Time
 	deliveries map[string][]delivery
+	acked      map[string]time.Time
 	unknown    int
 }
 
@@ -23,11 +24,19 @@ type delivery struct {
 	at        time.Time
 	committed time.Time
 	id        string
+	partition uint32
+}
+
+// Repeat is a delivery of a message that had been delivered before.
+type Repeat struct {
+	Before, At time.Time // when it came the time before, and now
+	From, In   uint32    // the partitions that it came from
+	Acked      time.Time // when its ack was answered, before or since; zero: it never was
 }
 
 // NewLedger returns an empty one.
 func NewLedger() *Ledger {
-	return &Ledger{sent: map[string]bool{}, accepted: map[string]time.Time{}, deliveries: map[string][]delivery{}}
+	return &Ledger{sent: map[string]bool{}, accepted: map[string]time.Time{}, deliveries: map[string][]delivery{}, acked: map[string]time.Time{}}
 }
 
 // Sending records what is about to be sent.
@@ -57,7 +66,18 @@ func (l *Ledger) Delivered(d client.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	text := string(d.Payload)
-	l.deliveries[text] = append(l.deliveries[text], delivery{time.Now(), d.CommittedAt, d.ID})
+	l.deliveries[text] = append(l.deliveries[text], delivery{time.Now(), d.CommittedAt, d.ID, d.Partition})
+}
+
+// Acked records that an ack was answered: from now on the message is settled.
+func (l *Ledger) Acked(texts ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range texts {
+		if _, ok := l.acked[s]; !ok {
+			l.acked[s] = time.Now()
+		}
+	}
 }
 
 // Owe takes over what another ledger says was sent and accepted: a child owes what
@@ -133,12 +153,39 @@ func (l *Ledger) Early(parent *Ledger, delay time.Duration) (n int, example stri
 // for a listed reason: explained tells whether one between two moments has one.
 func (l *Ledger) Judge(t testing.TB, explained func(from, to time.Time) bool) {
 	t.Helper()
+	l.judge(t, func(text string, ds []delivery) (reasons []string) {
+		from := ds[0].at
+		if at, ok := l.accepted[text]; ok && at.Before(from) {
+			from = at
+		}
+		if explained(from, ds[len(ds)-1].at) {
+			return []string{"explained"}
+		}
+		return []string{""}
+	})
+}
+
+// JudgeRepeats checks the promise, and has every repeat explained by one of the listed
+// reasons, by name; empty: there is none. It logs how many each reason explains.
+func (l *Ledger) JudgeRepeats(t testing.TB, reason func(Repeat) string) {
+	t.Helper()
+	l.judge(t, func(text string, ds []delivery) (reasons []string) {
+		for i := range ds[1:] {
+			was, is := ds[i], ds[i+1]
+			reasons = append(reasons, reason(Repeat{Before: was.at, At: is.at, From: was.partition, In: is.partition, Acked: l.acked[text]}))
+		}
+		return reasons
+	})
+}
+
+func (l *Ledger) judge(t testing.TB, explain func(text string, ds []delivery) (reasons []string)) {
+	t.Helper()
 	if n, example := l.Missing(); n > 0 {
 		t.Errorf("LOST: %d of %d accepted messages were never delivered, e.g. %q", n, l.Accepted(), example)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	duplicates := 0
+	duplicates, counts := 0, map[string]int{}
 	for text, ds := range l.deliveries {
 		if !l.sent[text] {
 			t.Errorf("INVENTED: %q was delivered and never sent", text)
@@ -152,14 +199,22 @@ func (l *Ledger) Judge(t testing.TB, explained func(from, to time.Time) bool) {
 				t.Errorf("%q came under two ids: %s and %s", text, ds[0].id, d.id)
 			}
 		}
-		from := ds[0].at
-		if at, ok := l.accepted[text]; ok && at.Before(from) {
-			from = at
-		}
-		if !explained(from, ds[len(ds)-1].at) {
-			t.Errorf("DUPLICATE: %q (%s) was delivered %d times without a listed reason", text, ds[0].id, len(ds))
+		for i, why := range explain(text, ds) {
+			counts[why]++
+			if why == "" && counts[why] <= mostNamed {
+				t.Errorf("DUPLICATE: %q (%s) was delivered %d times without a listed reason: delivery %d came at %s, the one before at %s, acked at %s",
+					text, ds[0].id, len(ds), i+2, ds[i+1].at.Format(clock), ds[i].at.Format(clock), l.acked[text].Format(clock))
+			}
 		}
 	}
-	t.Logf("ledger: %d sent, %d accepted, %d refused or unknown, %d delivered, %d duplicates",
-		len(l.sent), len(l.accepted), l.unknown, len(l.deliveries), duplicates)
+	if counts[""] > mostNamed {
+		t.Errorf("DUPLICATE: %d in all without a listed reason", counts[""])
+	}
+	t.Logf("ledger: %d sent, %d accepted, %d refused or unknown, %d delivered, %d duplicates, by reason %v",
+		len(l.sent), len(l.accepted), l.unknown, len(l.deliveries), duplicates, counts)
 }
+
+const (
+	clock     = "15:04:05.000"
+	mostNamed = 5 // of duplicates without a reason
+)

@@ -3,7 +3,9 @@ package harness
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -79,18 +81,24 @@ func (w Load) Consume(ctx context.Context, t testing.TB) {
 		if w.Came != nil {
 			w.Came()
 		}
-		var handles []string
-		for _, d := range got.Deliveries {
-			w.Ledger.Delivered(d)
-			handles = append(handles, d.ReceiptHandle)
-		}
-		w.ack(ctx, t, handles)
+		w.ack(ctx, t, w.note(got.Deliveries))
 	}
+}
+
+// note records deliveries; it returns what each receipt handle is of.
+func (w Load) note(list []client.Delivery) (texts map[string]string) {
+	texts = make(map[string]string, len(list))
+	for _, d := range list {
+		w.Ledger.Delivered(d)
+		texts[d.ReceiptHandle] = string(d.Payload)
+	}
+	return texts
 }
 
 // ack is repeated until it is answered: an ack that never arrived would be a
 // duplicate of the test's own making.
-func (w Load) ack(ctx context.Context, t testing.TB, handles []string) {
+func (w Load) ack(ctx context.Context, t testing.TB, texts map[string]string) {
+	handles := slices.Collect(maps.Keys(texts))
 	for len(handles) > 0 {
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		results, err := w.Client.AckMany(one, w.Topic, handles)
@@ -101,8 +109,11 @@ func (w Load) ack(ctx context.Context, t testing.TB, handles []string) {
 		}
 		var again []string
 		for i, r := range results {
-			if r.Status == 503 {
+			switch {
+			case r.Status == 503:
 				again = append(again, handles[i])
+			case r.Status < 300:
+				w.Ledger.Acked(texts[handles[i]])
 			}
 		}
 		handles = again

@@ -63,6 +63,7 @@ func TestDecommissionUnderLoad(t *testing.T) {
 		}
 	}
 	books := map[string]*harness.Ledger{"lone": harness.NewLedger(), "copies": harness.NewLedger()}
+	watch := startWatch(ctx, t, stays, "lone", "copies")
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	var producers, consumers sync.WaitGroup
@@ -111,6 +112,7 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	}
 	pid := c.Node(down).PID
 	c.Hold(down)
+	watch.crashed(down)
 	c.Kill(down)
 	leaves := one(urls[1])
 	for i := range 20 {
@@ -168,9 +170,9 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	}
 	end()
 	consumers.Wait()
-	for _, book := range books {
-		// Elections, moves and killed processes are all listed reasons for duplicates.
-		book.Judge(t, func(time.Time, time.Time) bool { return true })
+	watch.end()
+	for name, book := range books {
+		watch.judge(t, name, book)
 	}
 }
 
