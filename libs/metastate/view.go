@@ -63,3 +63,18 @@ type View interface {
 	// Latched tells whether the ownership latch is set.
 	Latched() bool
 }
+
+// Index answers for all partitions together, in time that does not grow with
+// them. It is gated by the latch as soon as the replica has a partition:
+// ErrUnavailable. Safe for concurrent use.
+type Index interface {
+	// Loads returns what every node holds. The partitions beside are counted too,
+	// each once: those whose life of a topic is in the replica already are not
+	// counted again. The map is the caller's.
+	Loads(beside []topic.Assignment) (topic.Loads, error)
+	// Led returns the partitions with several replicas that are led by one that by
+	// is true for, in order of topics and partitions. by is asked once for each
+	// replica that leads, given by node and disk, and for the zero one: no replica
+	// leads. It must not call the Index.
+	Led(by func(leader topic.Replica) bool) ([]topic.Assignment, error)
+}

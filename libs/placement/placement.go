@@ -39,28 +39,26 @@ func (e *NotEnoughNodesError) Error() string {
 	return fmt.Sprintf("%d usable storage nodes for %d replicas", e.Live, e.Wanted)
 }
 
-// Candidates returns the live storage nodes that are not draining, with what
-// the assignments put on them already, in the order of members.
+// Candidates is Loaded with what the assignments put on the nodes.
 func Candidates(members []topic.Member, assignments []topic.Assignment) []Node {
-	at := make(map[string]int, len(members))
+	loads := make(topic.Loads, len(members))
+	for i := range assignments {
+		loads.Add(&assignments[i])
+	}
+	return Loaded(members, loads)
+}
+
+// Loaded returns the live storage nodes that are not draining, with their loads,
+// in the order of members.
+func Loaded(members []topic.Member, loads topic.Loads) []Node {
 	var nodes []Node
 	for i := range members {
 		m := &members[i]
 		if m.Role != topic.RoleStorage || m.Status != topic.StatusAlive || m.Draining {
 			continue
 		}
-		at[m.ID] = len(nodes)
-		nodes = append(nodes, Node{ID: m.ID, DiskID: m.DiskID, Zone: m.Zone})
-	}
-	for i := range assignments {
-		for _, r := range assignments[i].Replicas {
-			if n, ok := at[r.Node]; ok {
-				nodes[n].Replicas++
-			}
-		}
-		if n, ok := at[assignments[i].Leader]; ok {
-			nodes[n].Leads++
-		}
+		has := loads[m.ID]
+		nodes = append(nodes, Node{ID: m.ID, DiskID: m.DiskID, Zone: m.Zone, Replicas: has.Replicas, Leads: has.Leads})
 	}
 	return nodes
 }

@@ -41,8 +41,8 @@ func TestOneNodeAppliesRestartsAndRefuses(t *testing.T) {
 	if _, err := h.View().Topic("Orders"); !errors.Is(err, metastate.ErrNoTopic) {
 		t.Fatalf("a deleted topic: %v", err)
 	}
-	if mine, err := h.View().AssignmentsOf("s1"); err != nil || len(mine) != 0 || len(h.replica.onNode) != 0 {
-		t.Fatalf("assignments of a deleted topic: %v, %v, index %v", mine, err, h.replica.onNode)
+	if mine, err := h.View().AssignmentsOf("s1"); err != nil || len(mine) != 0 || len(h.replica.index.onNode) != 0 {
+		t.Fatalf("assignments of a deleted topic: %v, %v, index %v", mine, err, h.replica.index.onNode)
 	}
 }
 

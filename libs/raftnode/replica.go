@@ -34,9 +34,9 @@ type replica struct {
 
 	state *state // for Ended, which is not on a hot path
 
-	mu     sync.Mutex                     // guards the fields below, and the order of publications
-	onNode map[string]map[string]struct{} // node -> names with a copy there
-	sorted []*topic.Topic                 // by name; nil after a change
+	mu     sync.Mutex     // guards the fields below, and the order of publications
+	index  index          // of what is live
+	sorted []*topic.Topic // by name; nil after a change
 }
 
 // liveTopic is what is published of one life of a topic.
@@ -116,13 +116,13 @@ func (r *replica) publish(c *changes) {
 	live := r.live.Load()
 	for name, next := range c.topics {
 		if old, ok := live.Load(name); ok {
-			r.unindexLocked(old.(*liveTopic))
+			r.index.remove(old.(*liveTopic))
 		}
 		if next == nil {
 			live.Delete(name)
 			continue
 		}
-		r.indexLocked(next)
+		r.index.add(next)
 		live.Store(name, next)
 	}
 	if len(c.topics) > 0 {
@@ -157,30 +157,6 @@ func (r *replica) setMembersLocked(all map[string]*topic.Member) {
 	r.members.Store(&metastate.MemberTable{ByID: all})
 	if m := all[r.self]; m != nil && m.BootNonce == r.nonce {
 		r.registered.Store(true)
-	}
-}
-
-func (r *replica) indexLocked(t *liveTopic) {
-	for i := range t.partitions.List {
-		for _, rep := range slices.Concat(t.partitions.List[i].Replicas, t.partitions.List[i].Observers) {
-			names := r.onNode[rep.Node]
-			if names == nil {
-				names = map[string]struct{}{}
-				r.onNode[rep.Node] = names
-			}
-			names[t.topic.Name] = struct{}{}
-		}
-	}
-}
-
-func (r *replica) unindexLocked(t *liveTopic) {
-	for i := range t.partitions.List {
-		for _, rep := range slices.Concat(t.partitions.List[i].Replicas, t.partitions.List[i].Observers) {
-			delete(r.onNode[rep.Node], t.topic.Name)
-			if len(r.onNode[rep.Node]) == 0 {
-				delete(r.onNode, rep.Node)
-			}
-		}
 	}
 }
 
@@ -234,10 +210,10 @@ func (r *replica) reload(s *state) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	live := new(sync.Map)
-	r.onNode, r.sorted = map[string]map[string]struct{}{}, nil
+	r.index, r.sorted = newIndex(), nil
 	for _, t := range w.topics {
 		live.Store(t.topic.Name, t)
-		r.indexLocked(t)
+		r.index.add(t)
 	}
 	r.live.Store(live)
 	r.setMembersLocked(w.members)
@@ -279,8 +255,8 @@ func (r *replica) AssignmentsOf(node string) ([]topic.Assignment, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names := make([]string, 0, len(r.onNode[node]))
-	for name := range r.onNode[node] {
+	names := make([]string, 0, len(r.index.onNode[node]))
+	for name := range r.index.onNode[node] {
 		names = append(names, name)
 	}
 	slices.Sort(names)

@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"maps"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -23,7 +25,10 @@ type Meta struct {
 	latched     bool
 }
 
-var _ metastate.View = (*Meta)(nil)
+var (
+	_ metastate.View  = (*Meta)(nil)
+	_ metastate.Index = (*Meta)(nil)
+)
 
 // NewMeta returns an empty view of a cluster.
 func NewMeta() *Meta {
@@ -112,6 +117,47 @@ func (m *Meta) AssignmentsOf(node string) ([]topic.Assignment, error) {
 	for _, p := range m.partitions {
 		for _, a := range p.List {
 			if a.On(node) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Loads implements metastate.Index.
+func (m *Meta) Loads(beside []topic.Assignment) (topic.Loads, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.latched && len(m.partitions) > 0 {
+		return nil, metastate.ErrUnavailable
+	}
+	out := topic.Loads{}
+	for _, p := range m.partitions {
+		for i := range p.List {
+			out.Add(&p.List[i])
+		}
+	}
+	for i := range beside {
+		if p := m.partitions[beside[i].Topic]; p == nil || p.Incarnation != beside[i].Incarnation {
+			out.Add(&beside[i])
+		}
+	}
+	return out, nil
+}
+
+// Led implements metastate.Index.
+func (m *Meta) Led(by func(topic.Replica) bool) ([]topic.Assignment, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.latched && len(m.partitions) > 0 {
+		return nil, metastate.ErrUnavailable
+	}
+	var out []topic.Assignment
+	for _, name := range slices.Sorted(maps.Keys(m.partitions)) {
+		for _, a := range m.partitions[name].List {
+			leader, _ := a.ReplicaOn(a.Leader)
+			leader.CopyID = 0
+			if len(a.Replicas) > 1 && by(leader) {
 				out = append(out, a)
 			}
 		}

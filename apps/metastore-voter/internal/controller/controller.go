@@ -127,7 +127,7 @@ type term struct {
 
 	// placeMu guards placing: the partitions of creates under way, which count
 	// as load for the next one, so that creates at one moment do not all choose
-	// one node. It is held over a look at the whole assignment table in memory.
+	// one node. It is held over a look at memory, and no I/O.
 	placeMu sync.Mutex
 	placing map[topic.Incarnation][]topic.Assignment
 }

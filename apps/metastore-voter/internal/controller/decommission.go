@@ -261,11 +261,11 @@ func (c removals) State(ctx context.Context, id string) (*decommission.State, er
 
 // Evacuate implements decommission.Metastore.
 func (c removals) Evacuate(ctx context.Context, member string, list []topic.Assignment) error {
-	assigned, err := c.assigned(nil)
+	nodes, err := c.nodes(nil)
 	if err != nil {
 		return err
 	}
-	plan := placement.Evacuate(member, placement.Candidates(c.memberList(), assigned), list, nil)
+	plan := placement.Evacuate(member, nodes, list, nil)
 	if len(plan) == 0 {
 		return nil
 	}

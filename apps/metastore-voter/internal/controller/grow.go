@@ -44,13 +44,13 @@ func (c *Controller) grow(ctx context.Context, have *topic.Topic, req *metaapi.U
 func (c *Controller) placeMore(t *term, have *topic.Topic, wanted int) ([]topic.Assignment, error) {
 	t.placeMu.Lock() // one look at memory after the other; no I/O
 	defer t.placeMu.Unlock()
-	assigned, err := c.assigned(t.placing)
+	nodes, err := c.nodes(t.placing)
 	if err != nil {
 		return nil, err
 	}
 	more := *have
 	more.Partitions = wanted - have.Partitions
-	list, err := placement.Assign(&more, placement.Candidates(c.memberList(), assigned))
+	list, err := placement.Assign(&more, nodes)
 	var few *placement.NotEnoughNodesError
 	if errors.As(err, &few) {
 		return nil, notEnough(few)

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"math"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/moves"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -24,7 +26,8 @@ func (c *Controller) newMoves() (err error) {
 	return err
 }
 
-// allAssigned is every partition, those of creates under way included.
+// allAssigned lists every partition, those of creates under way included, each
+// once, for plans that look at each: a rebalance.
 func (c *Controller) allAssigned() ([]topic.Assignment, error) {
 	t, err := c.leading()
 	if err != nil {
@@ -32,7 +35,32 @@ func (c *Controller) allAssigned() ([]topic.Assignment, error) {
 	}
 	t.placeMu.Lock()
 	defer t.placeMu.Unlock()
-	return c.assigned(t.placing)
+	view := c.raft.View()
+	all, err := view.Topics("", "", math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	var out []topic.Assignment
+	applied := map[topic.Incarnation]bool{}
+	for _, live := range all {
+		if t.placing[live.Incarnation] != nil {
+			applied[live.Incarnation] = true
+		}
+		p, err := view.Assignments(live.Name)
+		switch {
+		case errors.Is(err, metastate.ErrNoTopic): // deleted since it was listed
+		case err != nil:
+			return nil, unregistered(err)
+		default:
+			out = append(out, p.List...)
+		}
+	}
+	for id, list := range t.placing {
+		if !applied[id] {
+			out = append(out, list...)
+		}
+	}
+	return out, nil
 }
 
 // ListMoves implements metaapi.Moves.

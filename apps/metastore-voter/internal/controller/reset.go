@@ -152,12 +152,11 @@ func (c *Controller) lostPartition(ctx context.Context, ref topic.Ref) (*topic.A
 
 // fresh chooses where a partition begins anew.
 func (c *Controller) fresh(a *topic.Assignment) (topic.Replica, error) {
-	assigned, err := c.assigned(nil)
+	nodes, err := c.nodes(nil)
 	if err != nil {
 		return topic.Replica{}, err
 	}
 	var best *placement.Node
-	nodes := placement.Candidates(c.memberList(), assigned)
 	for i := range nodes {
 		n := &nodes[i]
 		if n.ID == a.Replicas[0].Node {

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strings"
 
@@ -87,11 +87,11 @@ func (c *Controller) place(t *term, next *topic.Topic, away []string) ([]topic.A
 	}
 	t.placeMu.Lock() // one look at memory after the other; no I/O
 	defer t.placeMu.Unlock()
-	assigned, err := c.assigned(t.placing)
+	nodes, err := c.nodes(t.placing)
 	if err != nil {
 		return nil, err
 	}
-	list, err := placement.AssignAway(next, placement.Candidates(c.memberList(), assigned), away)
+	list, err := placement.AssignAway(next, nodes, away)
 	var few *placement.NotEnoughNodesError
 	if errors.As(err, &few) {
 		return nil, notEnough(few)
@@ -128,38 +128,23 @@ func (c *Controller) checkFree(name string) error {
 	return err
 }
 
-// assigned lists every partition, those of creates under way included, each
-// once. A replica that is not latched cannot tell: it is a leader's only for the
-// moment until its own registration is applied.
-func (c *Controller) assigned(placing map[topic.Incarnation][]topic.Assignment) ([]topic.Assignment, error) {
-	view := c.raft.View()
-	all, err := view.Topics("", "", math.MaxInt)
+// nodes lists who may get replicas, with what each holds; the partitions of creates
+// under way count, each once. A replica that is not latched cannot tell: it is a
+// leader's only for the moment until its own registration is applied.
+func (c *Controller) nodes(placing map[topic.Incarnation][]topic.Assignment) ([]placement.Node, error) {
+	loads, err := c.raft.Index().Loads(slices.Concat(slices.Collect(maps.Values(placing))...))
 	if err != nil {
-		return nil, err
+		return nil, unregistered(err)
 	}
-	var out []topic.Assignment
-	applied := map[topic.Incarnation]bool{}
-	for _, t := range all {
-		if placing[t.Incarnation] != nil {
-			applied[t.Incarnation] = true
-		}
-		p, err := view.Assignments(t.Name)
-		switch {
-		case errors.Is(err, metastate.ErrUnavailable):
-			return nil, problem.New(problem.NotReady, "the leader has not registered itself yet")
-		case errors.Is(err, metastate.ErrNoTopic): // deleted since it was listed
-		case err != nil:
-			return nil, err
-		default:
-			out = append(out, p.List...)
-		}
+	return placement.Loaded(c.memberList(), loads), nil
+}
+
+// unregistered says of a leader's own replica why it cannot tell who has what.
+func unregistered(err error) error {
+	if errors.Is(err, metastate.ErrUnavailable) {
+		return problem.New(problem.NotReady, "the leader has not registered itself yet")
 	}
-	for id, list := range placing {
-		if !applied[id] {
-			out = append(out, list...)
-		}
-	}
-	return out, nil
+	return err
 }
 
 func (c *Controller) memberList() []topic.Member {

@@ -194,7 +194,7 @@ func (c *cluster) runner(timing Timing) *term {
 	c.t.Helper()
 	start := time.Now()
 	r, err := New(Config{
-		View: c.view, Nodes: c, Propose: c.propose, Log: slog.New(slog.DiscardHandler), Timing: timing,
+		View: c.view, Index: c.view, Nodes: c, Propose: c.propose, Log: slog.New(slog.DiscardHandler), Timing: timing,
 		Mono: func() time.Duration { return time.Since(start) },
 	})
 	if err != nil {

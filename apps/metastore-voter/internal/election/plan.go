@@ -18,16 +18,6 @@ func (m members) usable(r topic.Replica) bool {
 	return rec != nil && rec.Status == topic.StatusAlive && rec.DiskID == r.DiskID
 }
 
-// leaderless tells whether a replicated partition needs an election: it has no
-// leader, or one that the metastore calls dead or knows on another disk.
-func leaderless(a *topic.Assignment, m members) bool {
-	if len(a.Replicas) < 2 {
-		return false
-	}
-	r, ok := a.ReplicaOn(a.Leader)
-	return !ok || !m.usable(r)
-}
-
 // electable tells whether an election can succeed now: a majority of the replica
 // set is usable. Others are not tried, so that they cost nothing while they wait.
 func electable(a *topic.Assignment, m members) bool {

@@ -63,6 +63,7 @@ func (t Timing) withDefaults() Timing {
 // Config is what a runner needs; all fields but Registry and Timing are required.
 type Config struct {
 	View     metastate.View
+	Index    metastate.Index
 	Nodes    Nodes
 	Propose  func(context.Context, metastate.Entry) (*metastate.Result, error)
 	Log      *slog.Logger
@@ -158,15 +159,17 @@ func (r *Runner) Suspect(node string) {
 // some leaderships back when it is time.
 func (r *term) pass(ctx context.Context) {
 	m := members(r.cfg.View.Members().ByID)
-	var list []*contest
-	err := r.each(func(a *topic.Assignment) {
-		if leaderless(a, m) && electable(a, m) {
-			list = append(list, &contest{a: *a, wanted: a.Replicas[0].Node})
-		}
-	})
+	// They have no leader, or one that the metastore calls dead or knows on another disk.
+	leaderless, err := r.cfg.Index.Led(func(leader topic.Replica) bool { return !m.usable(leader) })
 	if err != nil {
 		r.cfg.Log.Debug("partitions cannot be looked at", "err", err)
 		return
+	}
+	var list []*contest
+	for _, a := range leaderless {
+		if electable(&a, m) {
+			list = append(list, &contest{a: a, wanted: a.Replicas[0].Node})
+		}
 	}
 	if len(list) > 0 {
 		r.turn.Lock()
