@@ -11,6 +11,10 @@
 // cannot apply an entry stops for good (Done, Err) and never skips it. The View
 // answers for assignments only behind the ownership latch (see latch.go).
 //
+// What a leading voter asks of all partitions together it asks the Index, which
+// follows each publication; no create looks at every topic. Followers are told of a
+// change as soon as it is committed, without another entry (see spread.go).
+//
 // It does not decide who may join, who is dead or where partitions go: that is
 // the voter's controller, which uses Lead, Apply, Barrier and Read.
 //

@@ -44,18 +44,6 @@ func (n *Node) Apply(ctx context.Context, e metastate.Entry) (uint64, *metastate
 	return f.Index(), nil, fmt.Errorf("%w: raft answered nothing at index %d", ErrOutcomeUnknown, f.Index())
 }
 
-// spreadCommit lets followers learn of a commit at once: they are told with the
-// next entry, or else after Timing.Commit, which is long because it costs a call
-// to every server each time. Someone waits for a change to reach another node,
-// so a barrier follows it. While other calls are under way the last of them does
-// it: what they put on the log may have been sent before the change was
-// committed. Nobody waits for the barrier.
-func (n *Node) spreadCommit() {
-	if n.calls.pending() == 0 && n.unspread.CompareAndSwap(true, false) {
-		n.raft().Barrier(time.Millisecond)
-	}
-}
-
 // usable refuses before anything was sent.
 func (n *Node) usable(ctx context.Context) error {
 	if err := n.Err(); err != nil {

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 const (
@@ -48,70 +45,4 @@ func (n *Node) watchStall(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// AppendEntriesPipeline implements raft.Transport.
-func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	if t.stalled() {
-		return nil, errStalled
-	}
-	p, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
-	if err != nil {
-		return nil, err
-	}
-	return newPipeline(p, t.stalled), nil
-}
-
-// pipeline falls silent with the leader, and closes at the first answer that is
-// no success: Raft stops reading answers then, while its sender may stand in
-// AppendEntries behind a full queue, for ever. A follower without room on its disk
-// answers so.
-type pipeline struct {
-	raft.AppendPipeline
-	stalled func() bool
-	answers chan raft.AppendFuture
-	stop    chan struct{}
-	once    sync.Once
-}
-
-func newPipeline(inner raft.AppendPipeline, stalled func() bool) *pipeline {
-	p := &pipeline{AppendPipeline: inner, stalled: stalled, answers: make(chan raft.AppendFuture), stop: make(chan struct{})}
-	go p.pass()
-	return p
-}
-
-// pass hands the answers on until Raft closes the pipeline, which it always does.
-func (p *pipeline) pass() {
-	for {
-		select {
-		case f := <-p.AppendPipeline.Consumer():
-			if f.Error() != nil || !f.Response().Success {
-				_ = p.AppendPipeline.Close() // frees a sender; Raft asks again without a pipeline
-			}
-			select {
-			case p.answers <- f:
-			case <-p.stop:
-				return
-			}
-		case <-p.stop:
-			return
-		}
-	}
-}
-
-// Consumer implements raft.AppendPipeline.
-func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
-
-// Close implements raft.AppendPipeline. It may be called again.
-func (p *pipeline) Close() error {
-	p.once.Do(func() { close(p.stop) })
-	return p.AppendPipeline.Close()
-}
-
-// AppendEntries implements raft.AppendPipeline.
-func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	if p.stalled() {
-		return nil, errStalled
-	}
-	return p.AppendPipeline.AppendEntries(args, resp)
 }

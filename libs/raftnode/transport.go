@@ -31,8 +31,11 @@ type transport struct {
 	stalled func() bool               // the log cannot be written: a leader must fall silent
 	running atomic.Pointer[raft.Raft] // what sends and is called; nil before it was started
 
-	mu    sync.Mutex                  // guards peers
-	peers map[raft.ServerID]peerState // servers of the configuration only; see forget
+	committed atomic.Uint64 // what peers are to be told of at once; see spread.go
+
+	mu        sync.Mutex                  // guards what follows
+	peers     map[raft.ServerID]peerState // servers of the configuration only; see forget
+	pipelines map[*pipeline]struct{}      // that are open
 }
 
 var (
@@ -46,6 +49,8 @@ type peerState struct {
 	term     uint64
 	heardAt  time.Time // zero: never
 	failedAt time.Time // of the last failure since heardAt; zero: none
+
+	sent *raft.AppendEntriesRequest // what follows the last call that it took, heartbeats apart; nil: not known
 }
 
 func (p peerState) failing(now time.Time) bool {
@@ -59,7 +64,7 @@ func newTransport(s *streamLayer, timeout time.Duration, log hclog.Logger, befor
 		}),
 		stream: s, beforeRPC: beforeRPC, rpcs: make(chan raft.RPC), stop: make(chan struct{}), done: make(chan struct{}),
 		stalled: func() bool { return false },
-		peers:   map[raft.ServerID]peerState{},
+		peers:   map[raft.ServerID]peerState{}, pipelines: map[*pipeline]struct{}{},
 	}
 	go t.listen()
 	return t
@@ -151,10 +156,29 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 	if err != nil {
 		p.failedAt = now
 	} else {
-		p = peerState{lastLog: resp.LastLog, term: resp.Term, heardAt: now}
+		p = peerState{lastLog: resp.LastLog, term: resp.Term, heardAt: now, sent: p.sent}
+		if resp.Success && !isHeartbeat(args) {
+			p.sent = following(args)
+		}
 	}
 	t.peers[id] = p
 	return err
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	if t.stalled() {
+		return nil, errStalled
+	}
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := newPipeline(inner, t, t.peers[id].sent)
+	t.pipelines[p] = struct{}{}
+	return p, nil
 }
 
 // peer returns what is known of a server.
