@@ -18,7 +18,7 @@ import (
 )
 
 // patience is for what should take milliseconds.
-const patience = 15 * time.Second
+const patience = testkit.Patience
 
 // subject of purges in the cluster of testkit.Meta.
 const subject = "narad.00000000000000000000000000000001.v1.topic_purged"

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = testkit.Patience
 	// suspectedWithin is the promise of the plane.
 	suspectedWithin = 2 * time.Second
 )

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-const patience = 20 * time.Second
+const patience = testkit.Patience
 
 // peer is a voter that answers joins as the test says and nothing else.
 type peer struct {

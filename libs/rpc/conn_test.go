@@ -11,7 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 // serveText answers every request of a connection with the same text.
@@ -57,7 +58,7 @@ func TestAnswersThatAreNotOurs(t *testing.T) {
 			p := newBadPeer(t, serveText(text, &requests))
 			peer := testClient(t).Peer("", p.addr)
 			for range 2 {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 				_, err := peer.Call(ctx, echo, []byte("x"))
 				cancel()
 				wantTransport(t, err, true)

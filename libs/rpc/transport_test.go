@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/testkit/leak"
 )
 
@@ -234,7 +235,7 @@ func TestNothingLeaks(t *testing.T) {
 
 func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(testkit.Patience)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

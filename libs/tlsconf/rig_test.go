@@ -19,10 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
 )
 
-const patience = 10 * time.Second
+const patience = testkit.Patience
 
 // node is a directory with the files of one node.
 type node struct {

@@ -61,7 +61,7 @@ func TestGatewayWithoutACluster(t *testing.T) {
 		t.Fatalf("accept reasons %+v", g.acceptReasons())
 	}
 	cancel()
-	testkit.Poll(t, time.Second, "it says that it drains", func() bool { return has(g.acceptReasons(), ops.ReasonDraining) })
+	testkit.Poll(t, testkit.Patience, "it says that it drains", func() bool { return has(g.acceptReasons(), ops.ReasonDraining) })
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}

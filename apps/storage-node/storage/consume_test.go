@@ -264,7 +264,7 @@ func TestDeleteAndCreateAgain(t *testing.T) {
 	if st := p.settleAs("orders", old, held[1]); st != nodeapi.SettleLost {
 		t.Errorf("ack of a deleted life: %d", st)
 	}
-	testkit.Poll(t, 10*time.Second, "nothing of the old life is left", func() bool { return names(t, fs) == "orders" })
+	testkit.Poll(t, testkit.Patience, "nothing of the old life is left", func() bool { return names(t, fs) == "orders" })
 	p.shutDown()
 	// Deleted and created while the node is down.
 	c.remove("orders")
@@ -274,7 +274,7 @@ func TestDeleteAndCreateAgain(t *testing.T) {
 	if got := p.replay("orders", 0); len(got) != 0 {
 		t.Fatalf("after a restart the newest life holds %v", got)
 	}
-	testkit.Poll(t, 10*time.Second, "nothing of the old lives is left", func() bool { return names(t, fs) == "orders" })
+	testkit.Poll(t, testkit.Patience, "nothing of the old lives is left", func() bool { return names(t, fs) == "orders" })
 	if calls, _ := c.timesAsked(); calls < 2 {
 		t.Errorf("the metastore was asked %d times", calls)
 	}

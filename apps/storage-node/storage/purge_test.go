@@ -138,14 +138,14 @@ func TestPurgeAgainstEverythingHeld(t *testing.T) {
 					t.Errorf("%s has the name", id)
 				}
 			} else {
-				testkit.Poll(t, 10*time.Second, "purged", func() bool { n := names(t, fs); return n == "" || n == "orders" && markerOf(t, fs, "orders") == 0xb })
+				testkit.Poll(t, testkit.Patience, "purged", func() bool { n := names(t, fs); return n == "" || n == "orders" && markerOf(t, fs, "orders") == 0xb })
 				p.mustCommit("orders", 0, batch(1, 2))
 			}
 			close(g.release)
 			if n := <-claimed; n != 0 {
 				t.Errorf("%d records of the old life were delivered", n)
 			}
-			testkit.Poll(t, 10*time.Second, "purged, and served anew", func() bool {
+			testkit.Poll(t, testkit.Patience, "purged, and served anew", func() bool {
 				if _, err := p.commit("orders", 0, batch(1, 2)); err != nil {
 					return false
 				}
@@ -533,7 +533,7 @@ func TestReclaim(t *testing.T) {
 		}
 		return res.Outcomes
 	}
-	testkit.Poll(t, 10*time.Second, "the sweep at the start has asked", func() bool { calls, _ := c.timesAsked(); return calls > 0 })
+	testkit.Poll(t, testkit.Patience, "the sweep at the start has asked", func() bool { calls, _ := c.timesAsked(); return calls > 0 })
 	if got := reclaim(item(nodeapi.InventoryQuarantine, stale, "orders", 5)); got[0].Status != nodeapi.Kept {
 		t.Errorf("unsure: %+v", got)
 	}
@@ -599,7 +599,7 @@ func TestBadDirectoriesAreLeftAlone(t *testing.T) {
 	p.role.Purge("file", 1)
 	p.role.Purge("link", 2)
 	c.remove("good")
-	testkit.Poll(t, 10*time.Second, "the good one was purged", func() bool { return namesIn(t, vfs.OS(), dir+"/topics") == "file garbage link" })
+	testkit.Poll(t, testkit.Patience, "the good one was purged", func() bool { return namesIn(t, vfs.OS(), dir+"/topics") == "file garbage link" })
 	if _, err := os.Stat(target + "/p00000"); err != nil {
 		t.Error(err)
 	}

@@ -115,7 +115,7 @@ type running struct {
 	end  chan error
 }
 
-const limit = 20 * time.Second
+const limit = testkit.Patience
 
 func run(t *testing.T, size Size, before ...string) *running {
 	t.Helper()

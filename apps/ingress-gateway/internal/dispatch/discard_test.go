@@ -70,7 +70,7 @@ func (f *fixture) counter(name string) float64 {
 // held waits until that many records are held.
 func (f *fixture) held(n int64) {
 	f.Helper()
-	testkit.Poll(f, 5*time.Second, fmt.Sprintf("%d records are held", n), func() bool { return f.d.stats.Load().Held == n })
+	testkit.Poll(f, testkit.Patience, fmt.Sprintf("%d records are held", n), func() bool { return f.d.stats.Load().Held == n })
 }
 
 // TestCrashRecoveryBug3DispatcherTrustsLocalAbsence is the seed's third bug ("the
@@ -107,12 +107,12 @@ func TestCrashRecoveryBug3DispatcherTrustsLocalAbsence(t *testing.T) {
 			asked := f.verdicts.questions()
 			if c.behind {
 				stats := f.d.stats.Load()
-				testkit.Poll(t, 5*time.Second, "two more looks", func() bool { s := f.d.stats.Load(); ok := s != stats; stats = s; return ok })
+				testkit.Poll(t, testkit.Patience, "two more looks", func() bool { s := f.d.stats.Load(); ok := s != stats; stats = s; return ok })
 				if n := f.verdicts.questions(); n != 0 {
 					t.Errorf("a replica that is behind asked %d times", n)
 				}
 			} else {
-				testkit.Poll(t, 5*time.Second, "it asked twice", func() bool { return f.verdicts.questions() >= asked+2 })
+				testkit.Poll(t, testkit.Patience, "it asked twice", func() bool { return f.verdicts.questions() >= asked+2 })
 			}
 			if left, n := f.d.Left(), f.counter("narad_dispatch_discarded_total"); left != 200 || n != 0 {
 				t.Fatalf("%d left, %v discarded", left, n)
@@ -142,15 +142,15 @@ func TestConfirmedEndDiscards(t *testing.T) {
 		f.append("gone", 9, 0, numbered(1, 500)...)
 	}
 	f.append("a", 7, 0, "x")
-	testkit.Poll(t, time.Second, "the record behind them is dispatched", func() bool { return len(f.store.all()) == 1 })
-	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 10_051 })
+	testkit.Poll(t, testkit.Patience, "the record behind them is dispatched", func() bool { return len(f.store.all()) == 1 })
+	testkit.Poll(t, testkit.Patience, "they are parked", func() bool { return f.d.parked.left() == 10_051 })
 	f.append("gone", 9, 0, numbered(1, 7)...)
 	f.verdicts.set(nil, map[topic.Incarnation]metaapi.Verdict{9: metaapi.VerdictGone, 6: metaapi.VerdictGone, 3: metaapi.VerdictLive})
-	testkit.Poll(t, 10*time.Second, "all but the live one are discarded", func() bool { return f.d.Left() == 1 })
+	testkit.Poll(t, testkit.Patience, "all but the live one are discarded", func() bool { return f.d.Left() == 1 })
 	if n := f.counter("narad_dispatch_discarded_total"); n != 10_057 {
 		t.Errorf("%v counted as discarded, want 10057", n)
 	}
-	testkit.Poll(t, 5*time.Second, "their logs are removed", func() bool {
+	testkit.Poll(t, testkit.Patience, "their logs are removed", func() bool {
 		left, err := wal.ListParked(f.fs, "wal")
 		return err == nil && len(left) == 1 && left[0].Incarnation == 3
 	})
@@ -160,7 +160,7 @@ func TestConfirmedEndDiscards(t *testing.T) {
 	if got := f.payloads(); len(got) != 3 {
 		t.Errorf("dispatched %v", got)
 	}
-	testkit.Poll(t, 5*time.Second, "nothing is remembered of them", func() bool {
+	testkit.Poll(t, testkit.Patience, "nothing is remembered of them", func() bool {
 		f.d.parked.mu.Lock()
 		defer f.d.parked.mu.Unlock()
 		for q := range f.d.parked.logs {
@@ -181,12 +181,12 @@ func TestParkedRecordsOfADeadLifeAfterARestart(t *testing.T) {
 	f.cfg.ConfirmAgain = time.Millisecond
 	f.start()
 	f.append("gone", 9, 0, numbered(1, 100)...)
-	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 100 })
+	testkit.Poll(t, testkit.Patience, "they are parked", func() bool { return f.d.parked.left() == 100 })
 	f.stop()
 	f.space.bytes = 0
 	f.start()
 	f.append("gone", 9, 0, "late")
-	testkit.Poll(t, 5*time.Second, "all that lay here is read", f.d.Recovered)
+	testkit.Poll(t, testkit.Patience, "all that lay here is read", f.d.Recovered)
 	if f.d.parked.left() != 100 {
 		t.Error("it says so before parked logs are")
 	}
@@ -199,7 +199,7 @@ func TestParkedRecordsOfADeadLifeAfterARestart(t *testing.T) {
 	f.stop()
 	f.start()
 	f.empty()
-	testkit.Poll(t, 5*time.Second, "a gateway that has nothing says that all is read", f.d.Recovered)
+	testkit.Poll(t, testkit.Patience, "a gateway that has nothing says that all is read", f.d.Recovered)
 	if n := f.counter("narad_dispatch_discarded_total"); n != 0 {
 		t.Errorf("%v discarded again after a restart", n)
 	}

@@ -199,7 +199,7 @@ func (f *fixture) append(name string, id topic.Incarnation, partition int32, pay
 
 func (f *fixture) empty() {
 	f.Helper()
-	testkit.Poll(f, 10*time.Second, "everything is dispatched", func() bool { return f.d.Left() == 0 })
+	testkit.Poll(f, testkit.Patience, "everything is dispatched", func() bool { return f.d.Left() == 0 })
 	f.space.mu.Lock()
 	defer f.space.mu.Unlock()
 	if f.space.bytes != 0 {
@@ -268,10 +268,8 @@ func TestEndedLifeIsHeldAndDelaysNobody(t *testing.T) {
 	}
 	f.append("a", 6, 0, "an older life")
 	f.append("a", 7, 0, "x")
-	start := time.Now()
-	testkit.Poll(t, time.Second, "the record behind them is dispatched", func() bool { return len(f.store.all()) == 1 })
-	t.Logf("after %s", time.Since(start))
-	testkit.Poll(t, 5*time.Second, "they are counted", func() bool { return f.d.stats.Load().Held == 10_001 })
+	testkit.Poll(t, testkit.Patience, "the record behind them is dispatched", func() bool { return len(f.store.all()) == 1 })
+	testkit.Poll(t, testkit.Patience, "they are counted", func() bool { return f.d.stats.Load().Held == 10_001 })
 	if left := f.d.Left(); left != 10_001 {
 		t.Fatalf("%d left", left)
 	}
@@ -302,14 +300,14 @@ func TestStuckQueueIsParkedAndComesBackInOrderAfterARestart(t *testing.T) {
 	f.start()
 	f.append("a", 7, 0, numbered(1, 100)...)
 	f.append("a", 7, 0, numbered(101, 200)...)
-	testkit.Poll(t, 5*time.Second, "they are parked", func() bool {
+	testkit.Poll(t, testkit.Patience, "they are parked", func() bool {
 		return f.log.Stats().Backlog == 0 && f.d.parked.left() == 200
 	})
 	f.stop()
 	f.space.bytes = 0
 	f.start()
 	f.append("a", 7, 0, numbered(201, 300)...)
-	testkit.Poll(t, 5*time.Second, "the newer ones are parked behind", func() bool { return f.d.parked.left() == 300 })
+	testkit.Poll(t, testkit.Patience, "the newer ones are parked behind", func() bool { return f.d.parked.left() == 300 })
 	if records, oldest := f.d.Parked(); records != 300 || oldest != 1 {
 		t.Errorf("%d parked records, the oldest of %d; want 300, of 1", records, oldest)
 	}
@@ -333,7 +331,7 @@ func TestShortageAtStartDelaysAndLosesNothing(t *testing.T) {
 	f.put("a", 7, "")
 	f.start()
 	f.append("a", 7, 0, numbered(1, 100)...)
-	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 100 })
+	testkit.Poll(t, testkit.Patience, "they are parked", func() bool { return f.d.parked.left() == 100 })
 	f.stop()
 	f.space.bytes = 0
 	var fails atomic.Int64
@@ -366,12 +364,12 @@ func TestParkingDoesNotFillTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fs.SetCapacity(int64(total-free) * 100 / 40) // room for a copy, but not below the mark
-	testkit.Poll(t, 5*time.Second, "parking fails", func() bool { return f.warned.Load() > 1 })
+	testkit.Poll(t, testkit.Patience, "parking fails", func() bool { return f.warned.Load() > 1 })
 	if left, backlog := f.d.parked.left(), f.log.Stats().Backlog; left != 0 || backlog != 100 {
 		t.Fatalf("%d parked, %d in the WAL", left, backlog)
 	}
 	f.fs.SetCapacity(1 << 30)
-	testkit.Poll(t, 5*time.Second, "they are parked when there is room", func() bool { return f.d.parked.left() == 100 })
+	testkit.Poll(t, testkit.Patience, "they are parked when there is room", func() bool { return f.d.parked.left() == 100 })
 	f.put("a", 7, "n1")
 	f.empty()
 }
@@ -385,7 +383,7 @@ func TestDamagedParkedLogCountsDown(t *testing.T) {
 	f.put("a", 7, "")
 	f.start()
 	f.append("a", 7, 0, numbered(1, 100)...)
-	testkit.Poll(t, 5*time.Second, "they are parked", func() bool { return f.d.parked.left() == 100 })
+	testkit.Poll(t, testkit.Patience, "they are parked", func() bool { return f.d.parked.left() == 100 })
 	dir := "wal/parked/" + wal.Queue{Incarnation: 7}.String()
 	files, err := f.fs.ReadDir(dir)
 	if err != nil || len(files) == 0 {
@@ -430,15 +428,15 @@ func TestOutcomeIsUnknownUnlessSurelyNothingWasDone(t *testing.T) {
 func TestBatchesNameTheOldestRecordOfTheWAL(t *testing.T) {
 	f := newFixture(t)
 	f.append("gone", 9, 0, "held")
-	testkit.Poll(t, 5*time.Second, "it is held", func() bool { return f.d.stats.Load().Held == 1 })
+	testkit.Poll(t, testkit.Patience, "it is held", func() bool { return f.d.stats.Load().Held == 1 })
 	f.append("a", 7, 0, "x")
-	testkit.Poll(t, 5*time.Second, "the other is sent", func() bool { return len(f.store.all()) == 1 })
+	testkit.Poll(t, testkit.Patience, "the other is sent", func() bool { return len(f.store.all()) == 1 })
 	all := f.store.all()
 	if want := (record.Oldest{ID: f.log.Identity(), Seq: all[0].seq - 1}); all[0].oldest != want {
 		t.Fatalf("oldest %+v, want %+v", all[0].oldest, want)
 	}
 	f.put("gone", 9, "n1") // the view had lagged
-	testkit.Poll(t, 5*time.Second, "both are dispatched", func() bool { return f.d.Left() == 0 })
+	testkit.Poll(t, testkit.Patience, "both are dispatched", func() bool { return f.d.Left() == 0 })
 	f.append("a", 7, 0, "y")
 	f.empty()
 	all = f.store.all()

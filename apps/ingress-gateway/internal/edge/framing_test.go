@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestKeepAliveAndPipelining(t *testing.T) {
@@ -87,7 +86,7 @@ func TestMalformedRequests(t *testing.T) {
 }
 
 func TestExpectContinue(t *testing.T) {
-	r := newRig(t, Config{BodyTimeout: 300 * time.Millisecond})
+	r := newRig(t, Config{})
 	t.Run("wait for 100", func(t *testing.T) {
 		p := r.dial()
 		p.send("%sExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", head)
@@ -110,7 +109,7 @@ func TestExpectContinue(t *testing.T) {
 		p.want(202, "")
 	})
 	t.Run("never send", func(t *testing.T) {
-		p := r.dial()
+		p := newRig(t, Config{BodyTimeout: short}).dial()
 		p.send("%sExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", head)
 		if a := p.read("POST"); a.StatusCode != 100 {
 			t.Fatalf("%d", a.StatusCode)

@@ -33,8 +33,9 @@ func TestOverTLS(t *testing.T) {
 	if !roots.AppendCertsFromPEM(ca.Cert) {
 		t.Fatal("no authority")
 	}
-	r := newRigOn(t, Config{BodyTimeout: 300 * time.Millisecond, HeaderTimeout: time.Second}, source.Listen(listen(t)))
-	dial := func() *peer {
+	r := newRigOn(t, Config{}, source.Listen(listen(t)))
+	hasty := newRigOn(t, Config{BodyTimeout: short}, source.Listen(listen(t)))
+	dialTo := func(r *rig) *peer {
 		p := r.dial()
 		c := tls.Client(p.Conn, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 		if err := c.Handshake(); err != nil {
@@ -42,6 +43,7 @@ func TestOverTLS(t *testing.T) {
 		}
 		return &peer{TB: t, Conn: c, r: bufio.NewReader(c)}
 	}
+	dial := func() *peer { return dialTo(r) }
 	megabyte := strings.Repeat("x", 1<<20)
 
 	p := dial()
@@ -51,7 +53,7 @@ func TestOverTLS(t *testing.T) {
 	p = dial()
 	p.send("%sContent-Length: %d\r\n\r\n%s%s", head, 2<<20, megabyte, megabyte).want(413, "message_too_large")
 	p.ended()
-	p = dial()
+	p = dialTo(hasty)
 	p.send("%sContent-Length: 10\r\n\r\nabc", head).want(408, "request_timeout")
 	p.ended()
 

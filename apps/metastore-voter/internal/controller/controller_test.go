@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-const patience = 20 * time.Second
+const patience = testkit.Patience
 
 // rig is one controller over a real Raft node of one, with clocks in the test's hand.
 type rig struct {

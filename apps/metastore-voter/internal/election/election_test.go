@@ -449,7 +449,7 @@ func TestRunFollowsTheView(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
 	c.topic("a", 1, "")
-	testkit.Poll(t, 5*time.Second, "a leader", func() bool { return c.leader("a", 0) == "s1@1" })
+	testkit.Poll(t, testkit.Patience, "a leader", func() bool { return c.leader("a", 0) == "s1@1" })
 	cancel()
 	<-done
 }

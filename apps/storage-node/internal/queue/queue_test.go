@@ -16,6 +16,7 @@ import (
 	"github.com/narad-mq/narad/libs/lease"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -116,7 +117,7 @@ func TestArmRacesCommit(t *testing.T) {
 		if left != lease.More {
 			select {
 			case <-r.wakes.ch:
-			case <-time.After(5 * time.Second):
+			case <-time.After(testkit.Patience):
 				t.Fatalf("round %d: armed, committed, and never woken", i)
 			}
 		}
