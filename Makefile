@@ -38,6 +38,7 @@ bench: build ## measure a fresh cluster on loopback against a bare server with a
 gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
 	$(GO) test -run '^$$' -bench AtScale -benchtime 5x ./libs/raftnode
+	$(GO) test -run '^$$' -bench CreateAtScale -benchtime 200x -timeout 10m ./apps/metastore-voter/voter
 
 simulate: ## play SEEDS=.. seeds of a replicated partition's simulation (default 20000)
 	SEEDS=$(or $(SEEDS),20000) $(GO) test -count=1 -timeout 0 -v -run '^TestSimulation$$' ./libs/quorum/sim
