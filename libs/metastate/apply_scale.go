@@ -164,7 +164,8 @@ func applyMoves(tx Tx, e *Moves) (Result, error) {
 }
 
 // startMove makes the destination an observer, unless the partition is moving
-// already, has changed, or one of the two nodes is not what the move says.
+// already, has changed, or one of the two nodes is not what the move says. Without a
+// source the partition must have fewer replicas than its topic is to have.
 func startMove(tx Tx, s *MoveStart) (bool, error) {
 	a, err := partition(tx, s.Ref)
 	if err != nil || a == nil || a.ConfigVersion != s.ConfigVersion {
@@ -179,6 +180,13 @@ func startMove(tx Tx, s *MoveStart) (bool, error) {
 		return false, err
 	}
 	_, from := a.ReplicaOn(s.From)
+	if s.From == "" {
+		t, err := TopicByName(tx, s.Topic)
+		if err != nil || t == nil {
+			return false, err
+		}
+		from = len(a.Replicas) < t.ReplicationFactor
+	}
 	_, already := a.ReplicaOn(s.To)
 	if !from || already || len(a.Observers) > 0 {
 		return false, nil

@@ -247,3 +247,26 @@ func TestResetToTheCopyThatIsLeft(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }
+
+// Without a source a move gives a partition one replica more, as long as it has fewer
+// than its topic is to have.
+func TestMoveWithoutASource(t *testing.T) {
+	m, ref := movable(t)
+	wantDone(t, m, "of one that has all", false, start(ref, "", "s2", 1, 1))
+	top, err := TopicByName(m, "orders")
+	if err != nil || top == nil {
+		t.Fatal(top, err)
+	}
+	top.ReplicationFactor = 3
+	if err := put(m, BucketTopics, []byte("orders"), top); err != nil { // as after a reset to a survivor
+		t.Fatal(err)
+	}
+	wantDone(t, m, "to where it is", false, start(ref, "", "s1", 1, 1))
+	wantDone(t, m, "of one that lacks two", true, start(ref, "", "s2", 1, 1))
+	wantDone(t, m, "another one at once", false, start(ref, "", "s3", 1, 2))
+	a, err := PartitionOf(m, ref)
+	if err != nil || len(a.Replicas) != 1 || len(a.Observers) != 1 || a.Observers[0].Node != "s2" {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	wantDone(t, m, "it ends", true, &Moves{End: []topic.Ref{ref}})
+}

@@ -13,15 +13,7 @@ import (
 // moved; one that nobody can take stays. The order is that of the assignments.
 func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving []topic.Move) []Move {
 	load := slices.Clone(nodes)
-	under := make(map[topic.Ref]bool, len(moving))
-	for i := range moving {
-		under[moving[i].Ref] = true
-		for n := range load {
-			if load[n].ID == moving[i].To && !moving[i].Aborted {
-				load[n].Replicas++ // it comes
-			}
-		}
-	}
+	under := arriving(load, moving)
 	var out []Move
 	for i := range assignments {
 		a := &assignments[i]

@@ -6,7 +6,8 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// Move takes the replica of a partition from one node to another.
+// Move takes the replica of a partition from one node to another. Without From the
+// partition gets one more.
 type Move struct {
 	topic.Ref
 	From, To string
@@ -105,9 +106,12 @@ func layoutOf(a *topic.Assignment, m *topic.Move) layout {
 		if node == from {
 			node = to
 		}
-		if !slices.Contains(s.on, node) {
+		if node != "" && !slices.Contains(s.on, node) {
 			s.on = append(s.on, node)
 		}
+	}
+	if m != nil && from == "" && !slices.Contains(s.on, to) {
+		s.on = append(s.on, to) // one more comes
 	}
 	s.first = s.on[0]
 	return s

@@ -116,11 +116,11 @@ type Assignment struct {
 	Reset Epoch `json:"reset,omitzero"`
 }
 
-// Move takes the copy of one partition from one node to another. How far it is
-// stands in the assignment.
+// Move takes the copy of one partition from one node to another, or, without From,
+// gives the partition one more. How far it is stands in the assignment.
 type Move struct {
 	Ref
-	From      string `json:"from"`
+	From      string `json:"from"` // "": nobody gives one up
 	To        string `json:"to"`
 	ToDisk    ID64   `json:"to_disk"`
 	StartedMS int64  `json:"started_ms"` // Unix ms, the proposer's clock
@@ -135,6 +135,7 @@ const (
 	MoveAsked        = "asked"        // by an administrator, by name
 	MoveRebalance    = "rebalance"    // a node came that had too little
 	MoveDecommission = "decommission" // its source is to be removed
+	MoveComplete     = "complete"     // the partition lacks replicas, or one's node is gone
 )
 
 // ReplicaOn returns the replica that lives on node, if any.

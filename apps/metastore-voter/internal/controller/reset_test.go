@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -13,7 +16,7 @@ import (
 // Two of three nodes are given up, the leader last, so that nobody can be elected: the
 // copy that is left goes on when an operator says so.
 func TestResetGoesOnWithTheCopyThatIsLeft(t *testing.T) {
-	r := movers(t, 1, "s1", "s2", "s3")
+	r := movers(t, 1, "s1", "s2", "s3", "s4", "s5")
 	cfg := topic.DefaultConfig()
 	cfg.Partitions, cfg.ReplicationFactor = 1, 3
 	if _, err := r.CreateTopic(t.Context(), &metaapi.CreateTopicRequest{Name: "trio", Config: cfg}); err != nil {
@@ -60,6 +63,18 @@ func TestResetGoesOnWithTheCopyThatIsLeft(t *testing.T) {
 	a := trio()
 	if a.Leader != left || len(a.Replicas) != 1 || a.Replicas[0] != copyOn(left) || a.LeaderEpoch <= led.LeaderEpoch {
 		t.Errorf("it goes on with %+v, not with the copy on %s", a, left)
+	}
+	// It gets back to its factor by itself, on the nodes that are left.
+	for n := 2; n <= 3; n++ {
+		r.mono.Add(int64(11 * time.Second))
+		testkit.Poll(t, patience, fmt.Sprint(n, " replicas, and it moves no more"), func() bool {
+			res, err := r.ListMoves(t.Context())
+			moves := err != nil || slices.ContainsFunc(res.Moves, func(m metaapi.MoveRow) bool { return m.Topic == "trio" })
+			return !moves && len(trio().Replicas) == n
+		})
+	}
+	if a := trio(); a.Leader == "" || len(a.Observers) > 0 {
+		t.Errorf("in the end: %+v", a)
 	}
 }
 

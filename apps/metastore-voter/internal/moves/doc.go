@@ -7,6 +7,11 @@
 //	settled      4 entry: the source is a replica no more
 //	             5 entry: the move is forgotten
 //
+// A move without a source gives a partition one replica more (grow.go): entry 1 and 2,
+// and 5 once the larger set has committed a record. Every 10 s partitions that have fewer
+// replicas than their topic is to have, after a reset, or one whose node was removed with
+// what it had, begin to get them (complete.go).
+//
 // Level-triggered: a pass reads what the metastore shows of a move and asks the
 // partition's leader; next, a pure function, says the one step that follows. Every
 // step is an entry that compares what was read, so a pass that is lost, repeated

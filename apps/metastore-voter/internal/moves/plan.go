@@ -88,12 +88,7 @@ func (r *Runner) rebalanceLocked(ctx context.Context) (waiting int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the assignments: %w", err)
 	}
-	members := slices.SortedFunc(maps.Values(r.cfg.View.Members().ByID), func(a, b *topic.Member) int { return strings.Compare(a.ID, b.ID) })
-	plain := make([]topic.Member, 0, len(members))
-	for _, m := range members {
-		plain = append(plain, *m)
-	}
-	plan := placement.Rebalance(placement.Candidates(plain, assigned), assigned, s.moves)
+	plan := placement.Rebalance(placement.Candidates(r.members(), assigned), assigned, s.moves)
 	if len(plan) == 0 {
 		r.rebalance.armed = false
 		return 0, nil
@@ -103,6 +98,16 @@ func (r *Runner) rebalanceLocked(ctx context.Context) (waiting int, err error) {
 		r.cfg.Log.Info("rebalancing", "moves_begun", begun, "moves_planned", len(plan))
 	}
 	return len(plan) - begun, err
+}
+
+// members are all members, by id.
+func (r *Runner) members() []topic.Member {
+	members := slices.SortedFunc(maps.Values(r.cfg.View.Members().ByID), func(a, b *topic.Member) int { return strings.Compare(a.ID, b.ID) })
+	out := make([]topic.Member, 0, len(members))
+	for _, m := range members {
+		out = append(out, *m)
+	}
+	return out
 }
 
 // Begin begins moves for a reason, as many as there is room for and the metastore
@@ -286,6 +291,9 @@ func (r *Runner) Abort(ctx context.Context, req *metaapi.AbortMoveRequest) (*met
 		}
 	}
 	r.rebalance.armed = false
+	if m.Reason == topic.MoveComplete {
+		r.completeAt = r.cfg.Mono() + abortRest
+	}
 	r.mu.Lock()
 	row := r.watchLocked(&m).row
 	r.mu.Unlock()

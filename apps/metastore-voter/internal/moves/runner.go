@@ -66,9 +66,10 @@ type Runner struct {
 	kick chan struct{}
 
 	// plan makes decisions to begin moves take turns, and is held across their entry:
-	// two at once would both see room for one. It guards rebalance.
-	plan      sync.Mutex
-	rebalance rebalancing
+	// two at once would both see room for one. It guards rebalance and completeAt.
+	plan       sync.Mutex
+	rebalance  rebalancing
+	completeAt time.Duration // when to look next for partitions that lack replicas
 
 	mu      sync.Mutex // guards what follows
 	running bool       // a term goes on
@@ -111,6 +112,7 @@ func (r *Runner) Run(ctx context.Context) {
 			}
 		}
 		r.balance(ctx)
+		r.complete(ctx)
 		every := idleEvery
 		if busy {
 			every = lookEvery
@@ -139,6 +141,7 @@ func (r *Runner) begin() {
 	r.plan.Lock()
 	defer r.plan.Unlock()
 	r.rebalance = newRebalancing(r.cfg.Mono())
+	r.completeAt = r.cfg.Mono() + completeEvery // nodes may be about to come
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running, r.seen, r.waiting = true, map[topic.Ref]*watched{}, 0
@@ -284,6 +287,8 @@ func (r *Runner) act(ctx context.Context, s *scene, st step) bool {
 	switch {
 	case err != nil:
 		r.failed(s.move.Ref, err)
+	case done && st.do == end && st.phase == metaapi.MoveReclaiming && s.move.From == "":
+		r.cfg.Log.Info("a partition has one replica more", "partition", s.move.Ref.String(), "on", s.move.To, "took_ms", r.cfg.WallMS()-s.move.StartedMS)
 	case done && st.do == end && st.phase == metaapi.MoveReclaiming:
 		r.cfg.Log.Info("a partition was moved", "partition", s.move.Ref.String(), "from", s.move.From, "to", s.move.To,
 			"reason", s.move.Reason, "took_ms", r.cfg.WallMS()-s.move.StartedMS)

@@ -59,6 +59,9 @@ func next(s *scene) step {
 	if s.part == nil {
 		return step{do: end, why: "the topic has ended"}
 	}
+	if s.move.From == "" {
+		return s.growing()
+	}
 	src, hasSrc := s.part.ReplicaOn(s.move.From)
 	dst, hasDst := s.part.ReplicaOn(s.move.To)
 	switch {
@@ -103,37 +106,57 @@ func (s *scene) answered() bool {
 
 // copying: the destination is an observer.
 func (s *scene) copying(src topic.Replica) step {
-	target := topic.Replica{Node: s.move.To, DiskID: s.move.ToDisk}
-	lone := len(s.part.Replicas) == 1
-	switch {
-	case s.moved(target):
-		return step{do: end, why: "the destination has another disk, or is no member any more"}
-	case !s.usable(target) && s.deadFor >= lifecycle.DeadMoveAfter:
-		return step{do: end, why: "the destination is dead"}
-	case !s.usable(target):
-		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetDead}
-	case lone && s.moved(src):
-		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedUnverifiable, why: "the only copy is on no disk of record"}
-	case lone && !s.usable(src):
-		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedSourceDead}
-	case lone && src.CopyID == 0:
-		return step{phase: metaapi.MovePending, why: "the source's copy is not recorded yet"}
-	case !s.answered():
-		return step{phase: metaapi.MovePending, why: "the partition's leader has not answered"}
+	target, st := s.near(src)
+	if target.CopyID == 0 {
+		return st
 	}
-	c, fetches := s.vouch.Copy(s.move.To)
-	switch {
-	case (lone || !fetches || !c.Near) && s.full(): // it may have no room to begin with
-		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
-	case !fetches || c.DiskID != s.move.ToDisk || c.CopyID == 0:
-		return step{phase: metaapi.MovePending, why: "the destination has not fetched yet"}
-	}
-	target.CopyID = c.CopyID
 	// It takes the place of the source: the first of a set leads when all is well.
 	to := slices.Clone(s.part.Replicas)
 	at := slices.Index(to, src)
 	to[at] = target
 	return s.change(metaapi.MoveCopying, append(to, src))
+}
+
+// near is the destination's copy when it may become a replica, or one without an id and
+// what is waited for. src is the copy that a lone partition has.
+func (s *scene) near(src topic.Replica) (topic.Replica, step) {
+	target := topic.Replica{Node: s.move.To, DiskID: s.move.ToDisk}
+	st, ok := s.ready(target, src)
+	if !ok {
+		return target, st
+	}
+	c, fetches := s.vouch.Copy(s.move.To)
+	switch {
+	case (len(s.part.Replicas) == 1 || !fetches || !c.Near) && s.full(): // it may have no room to begin with
+		return target, step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetFull}
+	case !fetches || c.DiskID != s.move.ToDisk || c.CopyID == 0:
+		return target, step{phase: metaapi.MovePending, why: "the destination has not fetched yet"}
+	}
+	target.CopyID = c.CopyID
+	return target, step{}
+}
+
+// ready tells whether the destination can fetch and the leader says how far it is; if
+// not, what is waited for.
+func (s *scene) ready(target, src topic.Replica) (st step, ok bool) {
+	lone := len(s.part.Replicas) == 1
+	switch {
+	case s.moved(target):
+		return step{do: end, why: "the destination has another disk, or is no member any more"}, false
+	case !s.usable(target) && s.deadFor >= lifecycle.DeadMoveAfter:
+		return step{do: end, why: "the destination is dead"}, false
+	case !s.usable(target):
+		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetDead}, false
+	case lone && s.moved(src):
+		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedUnverifiable, why: "the only copy is on no disk of record"}, false
+	case lone && !s.usable(src):
+		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedSourceDead}, false
+	case lone && src.CopyID == 0:
+		return step{phase: metaapi.MovePending, why: "the source's copy is not recorded yet"}, false
+	case !s.answered():
+		return step{phase: metaapi.MovePending, why: "the partition's leader has not answered"}, false
+	}
+	return step{}, true
 }
 
 // joined: both are replicas.

@@ -237,3 +237,52 @@ func unsafe(s *scene, st step) error {
 	}
 	return nil
 }
+
+// growing scenes: nobody gives a replica up.
+func growing(s *scene) *scene {
+	s.move.From = ""
+	return s
+}
+
+func TestNextOfAGrowth(t *testing.T) {
+	near := func() *scene { return growing(observing("s1", "s2")) }
+	for _, c := range []struct {
+		name  string
+		scene *scene
+		do    func(*scene)
+		want  string
+		phase metaapi.MovePhase
+	}{
+		{"lone: near", growing(observing("s1")), nil, "set s1,s9", metaapi.MoveCopying},
+		{"lone: far", growing(observing("s1")), func(s *scene) { s.vouch.Copies[1].Near = false }, "wait", metaapi.MoveCopying},
+		{"lone: not recorded", growing(observing("s1")), func(s *scene) { s.part.Replicas[0].CopyID = 0 }, "wait", metaapi.MovePending},
+		{"lone: its node is dead", growing(observing("s1")), func(s *scene) { dead(s, "s1") }, "wait source_dead", metaapi.MovePending},
+		{"two: near", near(), nil, "set s1,s2,s9", metaapi.MoveCopying},
+		{"two: nothing fetched", near(), func(s *scene) { s.vouch.Copies = s.vouch.Copies[:2] }, "wait", metaapi.MovePending},
+		{"two: the last change is not settled", near(), func(s *scene) { s.vouch.Settled = false }, "wait", metaapi.MoveCopying},
+		{"two: no word", near(), func(s *scene) { s.vouch = nodeapi.Vouch{} }, "wait", metaapi.MovePending},
+		{"two: destination dead", near(), func(s *scene) { dead(s, "s9") }, "wait target_dead", metaapi.MoveCopying},
+		{"two: destination dead for long", near(), func(s *scene) { dead(s, "s9"); s.deadFor = time.Hour }, "end", ""},
+		{"two: destination to be removed", near(), func(s *scene) { s.members["s9"].Draining = true }, "end", ""},
+		{"two: aborted", near(), func(s *scene) { s.move.Aborted = true }, "end", ""},
+		{"no observer", growing(at("s1", "s2")), nil, "end", ""},
+		{"pair: settled", growing(paired("s1", "s9")), nil, "end", metaapi.MoveReclaiming},
+		{"pair: not settled", growing(paired("s1", "s9")), func(s *scene) { s.vouch.Settled = false }, "wait", metaapi.MoveJoined},
+		{"pair: no word", growing(paired("s1", "s9")), func(s *scene) { s.vouch = nodeapi.Vouch{} }, "wait", metaapi.MoveJoined},
+		{"pair: destination dead", growing(paired("s1", "s9")), func(s *scene) { dead(s, "s9"); s.vouch.Settled = false }, "set s1", metaapi.MoveJoined},
+		{"pair: destination silent", growing(paired("s1", "s9")), func(s *scene) { s.vouch.Copies[1].HeardAgoMS = 7000; s.vouch.Settled = false }, "set s1", metaapi.MoveJoined},
+		{"pair: destination full", growing(paired("s1", "s9")), func(s *scene) { s.members["s9"].DiskUsedPercent = 95; s.vouch.Settled = false }, "set s1", metaapi.MoveJoined},
+		{"pair: destination was elected", growing(paired("s9", "s1")), func(s *scene) { s.vouch = nodeapi.Vouch{} }, "end", metaapi.MoveReclaiming},
+		{"pair: aborted", growing(paired("s1", "s9")), func(s *scene) { s.move.Aborted = true }, "set s1", metaapi.MoveJoined},
+		{"three: settled", growing(paired("s1", "s2", "s9")), nil, "end", metaapi.MoveReclaiming},
+		{"three: destination dead", growing(paired("s1", "s2", "s9")), func(s *scene) { dead(s, "s9"); s.vouch.Settled = false }, "wait", metaapi.MoveJoined},
+	} {
+		if c.do != nil {
+			c.do(c.scene)
+		}
+		st := next(c.scene)
+		if got := show(st); got != c.want || st.phase != c.phase {
+			t.Errorf("%s: %s in %q (%s), want %s in %q", c.name, got, st.phase, st.why, c.want, c.phase)
+		}
+	}
+}
