@@ -95,7 +95,9 @@ func applySetDraining(tx Tx, e *SetDraining) (Result, error) {
 	return Result{Member: m, Effects: Effects{Members: []string{m.ID}}}, nil
 }
 
-// applyRemoveMember buries a member that is draining and holds nothing any more.
+// applyRemoveMember buries a member that is draining and holds nothing any more, or,
+// with AcceptLoss, nothing but copies that are lost with it: it is dead, or has another
+// disk than theirs.
 // The tombstone names every disk that was ever buried under that id.
 func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 	m, err := MemberByID(tx, e.ID)
@@ -108,6 +110,11 @@ func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 		return refuse(problem.PreconditionFailed, "the member is not draining with that disk"), nil
 	case !e.AcceptLoss && len(TopicsOnNode(tx, e.ID)) > 0:
 		return refuse(problem.HasAssignments, fmt.Sprintf("%q still has partitions", e.ID)), nil
+	}
+	if back, err := bringsBack(tx, m); err != nil {
+		return Result{}, err
+	} else if back {
+		return refuse(problem.HasAssignments, fmt.Sprintf("%q lives, with partitions on its disk: nothing of them is lost", e.ID)), nil
 	}
 	grave, err := TombstoneByID(tx, e.ID)
 	if err != nil {
@@ -127,6 +134,26 @@ func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 		return Result{}, err
 	}
 	return Result{Member: m, Effects: Effects{Members: []string{e.ID}}}, nil
+}
+
+// bringsBack tells whether a member lives with copies on the disk that it has: one that
+// was dead when somebody accepted their loss, and came back before it was removed.
+func bringsBack(r Reader, m *topic.Member) (bool, error) {
+	if m.Status != topic.StatusAlive {
+		return false, nil
+	}
+	for _, name := range TopicsOnNode(r, m.ID) {
+		list, err := AssignmentsByName(r, name)
+		if err != nil {
+			return false, err
+		}
+		for i := range list {
+			if rep, ok := list[i].ReplicaOn(m.ID); ok && rep.DiskID == m.DiskID {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // applyMoves answers item by item: starts, aborts, ends.

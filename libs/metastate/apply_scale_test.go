@@ -155,7 +155,37 @@ func TestDecommission(t *testing.T) {
 		t.Fatal("cancelled, and still draining")
 	}
 	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
-	wantOK(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 1, AcceptLoss: true}))
+	// What somebody gave up with a dead node is not lost when that has come back.
+	bury := &RemoveMember{ID: "s1", DiskID: 1, AcceptLoss: true}
+	wantCode(t, m.do(t, bury), problem.HasAssignments)
+	mem, err := MemberByID(m, "s1")
+	if err != nil || mem == nil {
+		t.Fatal(mem, err)
+	}
+	dead := &MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: mem.HeartbeatMS}}}
+	wantOK(t, m.do(t, dead))
+	wantOK(t, m.do(t, &Heartbeats{NowMS: 9, Items: []Heartbeat{{ID: "s1", BootNonce: mem.BootNonce}}}))
+	wantCode(t, m.do(t, bury), problem.HasAssignments)
+	if mem, err = MemberByID(m, "s1"); err != nil {
+		t.Fatal(err)
+	}
+	dead.Items[0].HeartbeatMS = mem.HeartbeatMS
+	wantOK(t, m.do(t, dead))
+	wantOK(t, m.do(t, bury))
+}
+
+// One that lives with another disk has lost what was on the one that its copies are on.
+func TestAcceptedLossOfADisk(t *testing.T) {
+	m, _ := movable(t)
+	mem, err := MemberByID(m, "s1")
+	if err != nil || mem == nil {
+		t.Fatal(mem, err)
+	}
+	wantOK(t, m.do(t, &MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: mem.HeartbeatMS}}}))
+	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 2, 5)}))
+	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
+	wantCode(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 2}), problem.HasAssignments)
+	wantOK(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 2, AcceptLoss: true}))
 }
 
 func TestAcceptedLossIsKeptUntilACancel(t *testing.T) {

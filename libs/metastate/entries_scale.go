@@ -23,8 +23,8 @@ type SetDraining struct {
 }
 
 // RemoveMember ends a decommission: the record goes, a tombstone that names its
-// disk stays. AcceptLoss also removes a member that still holds copies; who
-// proposes it has listed what is lost.
+// disk stays. AcceptLoss also removes a member that still holds copies, unless it lives
+// with their disk; who proposes it has listed what is lost.
 type RemoveMember struct {
 	ID         string     `json:"id"`
 	DiskID     topic.ID64 `json:"disk_id"` // that was read

@@ -50,6 +50,7 @@ func TestResetGoesOnWithTheCopyThatIsLeft(t *testing.T) {
 	}
 	for _, id := range append(lost, led.Leader) {
 		for _, e := range []metastate.Entry{
+			&metastate.MarkDead{Items: []metastate.DeadMark{{ID: id, HeartbeatMS: r.node.View().Members().ByID[id].HeartbeatMS}}},
 			&metastate.SetDraining{ID: id, On: true, NowMS: 1, LossAcceptedBy: "op"}, &metastate.RemoveMember{ID: id, DiskID: 7, AcceptLoss: true, NowMS: 1},
 		} {
 			if _, _, err := r.propose(t.Context(), e); err != nil {
