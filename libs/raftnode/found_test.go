@@ -240,7 +240,12 @@ func restore(file []byte, f Found) (*Founded, error) {
 
 func backupOf(t *testing.T, h *host) ([]byte, backup.Header) {
 	t.Helper()
-	b, err := h.Backup(t.Context(), "test", time.UnixMilli(foundedMS))
+	var b *Backup
+	var err error
+	poll(t, h.id+" has caught up and opens a backup", func() bool {
+		b, err = h.Backup(t.Context(), "test", time.UnixMilli(foundedMS))
+		return !errors.Is(err, ErrNotCaughtUp)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package raftnode
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -91,9 +90,8 @@ func TestFullDiskOfALeader(t *testing.T) {
 		others := except(hosts, old)
 		base := old.Applied()
 		which(disks[old.id]).Store(true)
-		poke, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_, _, _ = old.Apply(poke, registerAs("poke", topic.RoleStorage, 1))
-		cancel()
+		poke := within(t)
+		go func(n *Node) { _, _, _ = n.Apply(poke, registerAs("poke", topic.RoleStorage, 1)) }(old.Node)
 		poll(t, "another leads", func() bool { return others[0].IsLeader() || others[1].IsLeader() })
 		last := fill(t, others, "t"+old.id, 100+topic.Incarnation(base), 5)
 		alive(t, hosts...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/proc"
+	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -206,7 +207,12 @@ func TestRestoreIntoAnEmptyCluster(t *testing.T) {
 
 func (m *machine) backup(t *testing.T) string {
 	t.Helper()
-	b, err := m.member.Raft().Backup(t.Context(), "test", time.Now())
+	var b *raftnode.Backup
+	var err error
+	testkit.Poll(t, patience, m.cfg.NodeID+" has caught up and opens a backup", func() bool {
+		b, err = m.member.Raft().Backup(t.Context(), "test", time.Now())
+		return !errors.Is(err, raftnode.ErrNotCaughtUp)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

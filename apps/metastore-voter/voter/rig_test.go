@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { leak.Main(m) }
 
 // patience bounds every wait of these tests.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 func fastRaft() raftnode.Timing {
 	return raftnode.Timing{
