@@ -35,14 +35,14 @@ func (s *scene) growing() step {
 func (s *scene) grown() step {
 	dst, _ := s.part.ReplicaOn(s.move.To)
 	pair := len(s.part.Replicas) == 2
-	switch c, _ := s.vouch.Copy(s.move.To); {
+	switch {
 	case s.part.Leader == s.move.To: // it was elected: it has everything
 		return step{do: end, phase: metaapi.MoveReclaiming}
 	case s.move.Aborted:
 		return s.shrink("aborted")
 	case !s.usable(dst) && (pair || s.moved(dst) || s.deadFor >= lifecycle.DeadMoveAfter):
 		return s.shrink("the destination is dead")
-	case pair && s.answered() && c.HeardAgoMS >= silentAfter.Milliseconds():
+	case pair && s.answered() && s.silentFor >= silentAfter:
 		return s.shrink("the destination does not fetch")
 	case pair && s.full():
 		return s.shrink("the destination's disk is full")

@@ -83,6 +83,7 @@ type stage struct {
 	version        uint64 // of the set that was seen last, under epoch; from there on it is settled
 	epoch          topic.Epoch
 	settleFrom     int
+	apart          bool // s1 and s9 do not hear each other, and everybody else hears both
 
 	entries int          // proposed by the runner, of the move and its elections
 	fates   map[int]fate // by their number
@@ -205,6 +206,9 @@ func (s *stage) Vouch(_ context.Context, node string, refs []topic.Ref) ([]nodea
 	v := nodeapi.Vouch{Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion, Settled: s.settled(a)}
 	for _, r := range slices.Concat(a.Replicas, a.Observers) {
 		c := nodeapi.VouchedCopy{Replica: topic.Replica{Node: r.Node, DiskID: 1, CopyID: 7}, Near: s.records[r.Node] >= s.records[node]-nearRecords}
+		if s.separate(r.Node, node) {
+			c.Near, c.HeardAgoMS = false, -1 // its leadership is young
+		}
 		if s.down[r.Node] {
 			c.Near, c.HeardAgoMS = false, time.Hour.Milliseconds()
 		}
@@ -262,7 +266,7 @@ func (s *stage) replicate(a *topic.Assignment) {
 	s.records[a.Leader]++
 	var ends []int
 	for _, r := range slices.Concat(a.Replicas, a.Observers) {
-		if r.Node != a.Leader && !s.down[r.Node] { // what it has beyond the leader's it cuts
+		if r.Node != a.Leader && !s.down[r.Node] && !s.separate(r.Node, a.Leader) { // what it has beyond the leader's it cuts
 			s.records[r.Node] = min(s.records[r.Node]+copiedPerTick, s.records[a.Leader])
 		}
 		if _, counts := a.ReplicaOn(r.Node); counts {
@@ -271,6 +275,10 @@ func (s *stage) replicate(a *topic.Assignment) {
 	}
 	slices.Sort(ends)
 	s.committed = max(s.committed, ends[(len(ends)-1)/2])
+}
+
+func (s *stage) separate(a, b string) bool {
+	return s.apart && a != b && (a == "s1" || a == "s9") && (b == "s1" || b == "s9")
 }
 
 // tick is one pass, and what nodes and the rest of the controller do in between.
@@ -385,6 +393,35 @@ func TestEveryEntryInterrupted(t *testing.T) {
 		}
 		t.Logf("%d entries, %d runs", clean.entries, n)
 	})
+}
+
+// TestPairThatIsApart: source and destination of an only copy cannot reach each other.
+// The destination suspects the leader again and again, which is elected anew because
+// it has more, and has never heard of the destination. The move is taken back all the
+// same, because nothing is committed until then.
+func TestPairThatIsApart(t *testing.T) {
+	s := newStage(t, 1)
+	s.move("s1")
+	for range 20 {
+		if _, joined := s.part().ReplicaOn("s9"); joined {
+			break
+		}
+		s.tick()
+	}
+	if a := s.part(); len(a.Replicas) != 2 || a.Leader != "s1" {
+		t.Fatalf("no pair: %+v", a)
+	}
+	s.apart = true
+	before := s.committed
+	for n := range 2 * int(silentAfter/lookEvery) {
+		if a := s.part(); n%10 == 9 && len(a.Replicas) == 2 && a.Leader != "" {
+			s.apply(&metastate.BeginElections{Items: []metastate.ElectionStart{{Ref: s.ref, Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion}}})
+		}
+		s.tick()
+	}
+	if a := s.part(); s.moving() || len(a.Replicas) != 1 || a.Leader != "s1" || s.committed < before+10 {
+		t.Fatalf("%d were committed, and it is %+v", s.committed-before, a)
+	}
 }
 
 // TestEveryStepWithANodeDown: at every step of a move the source, the destination or

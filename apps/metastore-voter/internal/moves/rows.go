@@ -7,6 +7,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -38,6 +39,31 @@ func (r *Runner) deadFor(m *topic.Move, members map[string]*topic.Member) time.D
 		w.deadSince = now
 	}
 	return now - w.deadSince
+}
+
+// silentFor is for how long the destination has fetched nothing, by the word of leaders
+// that are not it. One that is elected anew has never heard it, and may be elected anew
+// before it can tell of a long silence: so the time is kept over epochs.
+func (r *Runner) silentFor(s *scene) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, now := r.watchLocked(&s.move), r.cfg.Mono()
+	if s.part == nil || !joinedAlready(s) || s.part.Leader == s.move.To {
+		w.silent = false
+		return 0
+	}
+	if c, ok := s.vouch.Copy(s.move.To); ok && s.answered() {
+		switch {
+		case c.HeardAgoMS >= 0 && c.HeardAgoMS < quorum.LeaseMS:
+			w.silent = false
+		case !w.silent:
+			w.silent, w.silentSince = true, now-time.Duration(max(c.HeardAgoMS, 0))*time.Millisecond
+		}
+	}
+	if !w.silent {
+		return 0
+	}
+	return now - w.silentSince
 }
 
 // rateOver is the time over which a rate is averaged, so that it can be read.

@@ -81,7 +81,10 @@ type Runner struct {
 type watched struct {
 	row       metaapi.MoveRow
 	deadSince time.Duration // of the destination; negative: it is not dead
-	at        time.Duration // when CopiedBytes was measured
+	silent    bool          // the destination fetches nothing
+	// silentSince is since when; it may lie before the term, and before the process.
+	silentSince time.Duration
+	at          time.Duration // when CopiedBytes was measured
 }
 
 // New returns a runner that does nothing before Run.
@@ -207,6 +210,7 @@ func (r *Runner) pass(ctx context.Context) (busy, again bool) {
 	for i := range s.moves {
 		m := &s.moves[i]
 		sc := &scene{move: *m, part: s.parts[m.Ref], members: s.members, vouch: vouched[m.Ref], deadFor: r.deadFor(m, s.members)}
+		sc.silentFor = r.silentFor(sc)
 		st := next(sc)
 		if st.blocked == "" {
 			if running++; running > metaapi.MaxRunningMoves && !joinedAlready(sc) && st.do != end {

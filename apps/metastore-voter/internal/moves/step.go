@@ -31,6 +31,8 @@ type scene struct {
 	members map[string]*topic.Member
 	vouch   nodeapi.Vouch // of the partition's leader; zero: it did not answer
 	deadFor time.Duration // since when the destination is seen dead, in this term
+	// silentFor is since when leaders of the pair say that the destination fetches nothing.
+	silentFor time.Duration
 }
 
 // action is what a step does.
@@ -179,9 +181,8 @@ func (s *scene) joined(dst topic.Replica) step {
 	case s.part.Leader != s.move.From:
 		return s.change(metaapi.MoveRemoving, without(s.part.Replicas, s.move.From))
 	}
-	c, _ := s.vouch.Copy(s.move.To)
 	switch {
-	case pair && s.answered() && c.HeardAgoMS >= silentAfter.Milliseconds():
+	case pair && s.answered() && s.silentFor >= silentAfter:
 		return s.back("the destination does not fetch")
 	case pair && s.full():
 		// It fetches and cannot store: nothing is committed, and nobody is silent.
