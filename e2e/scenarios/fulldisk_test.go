@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -266,8 +267,17 @@ func TestFullDiskOfAStorageNode(t *testing.T) {
 		t.Error("the node did not notice within 10 s that its disk is full")
 	}
 	b.whileFull(ctx, t, cl, once)
+	partition := moveToTheFull(ctx, t, cl)
+	b.whileFull(ctx, t, cl, once) // the source goes on
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
+	}
+	if err := harness.Until(ctx, moveLimit, func() bool {
+		_, leader := replicasOf(ctx, cl, "full", partition)
+		m, err := cl.Moves(ctx)
+		return err == nil && len(m.Moves) == 0 && leader != "" // balanced by now, perhaps back again
+	}); err != nil {
+		t.Error("with room again the move does not end")
 	}
 	b.drain(ctx, t, cl, "full", 60*time.Second)
 	samePIDs(t, c, before)
@@ -286,6 +296,33 @@ func TestFullDiskOfAStorageNode(t *testing.T) {
 	if err := harness.Until(ctx, 30*time.Second, func() bool { return c.Ready("storage-1") }); err != nil {
 		t.Error("the node is not ready 30 s after there was room")
 	}
+}
+
+// moveToTheFull begins the move of a partition to the node whose disk is full, waits
+// until the cluster says what it waits for, and returns the partition.
+func moveToTheFull(ctx context.Context, t *testing.T, cl *client.Client) (partition int) {
+	t.Helper()
+	for partition = range 4 {
+		if _, leader := replicasOf(ctx, cl, "full", partition); leader == "storage-2" {
+			break
+		}
+	}
+	if _, err := cl.StartMove(ctx, "full", int32(partition), "storage-2", "storage-1"); err != nil {
+		t.Fatal(err)
+	}
+	var last client.Moves
+	if err := harness.Until(ctx, 20*time.Second, func() bool {
+		m, err := cl.Moves(ctx)
+		if err == nil {
+			last = m
+		}
+		return slices.ContainsFunc(last.Moves, func(x client.Move) bool { // beside it others may be balanced away
+			return int(x.Partition) == partition && x.Blocked != nil && *x.Blocked == "target_disk_full"
+		})
+	}); err != nil {
+		t.Errorf("nobody says that the destination's disk is full: %+v", last)
+	}
+	return partition
 }
 
 // TestFullDiskWhileMetadataChanges: a change of the metadata reaches every node, and

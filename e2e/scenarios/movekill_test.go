@@ -4,11 +4,11 @@ package scenarios
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,22 +17,29 @@ import (
 )
 
 const (
-	// killFor is how long moves are interrupted.
-	killFor = 10 * time.Second
-	// killRate is messages a second meanwhile.
-	killRate = 500
+	// killFor is how long moves are interrupted; NARAD_E2E_MOVEKILL_SECONDS changes it.
+	killFor = 12 * time.Second
+	// killRate is messages a second of each topic meanwhile.
+	killRate = 300
+	// frozenFor is longer than the lease of a partition's leader (3 s) and than an
+	// election of the metastore, and shorter than the silence that makes a member dead.
+	frozenFor = 3500 * time.Millisecond
 )
 
-// TestMovesInterrupted: source, destination and controller are killed at random
-// moments of moves; one topic is deleted and created anew in the middle of one; a
-// partition moves away and back; the topic grows; a storage node is added. Nothing is
-// lost, everything comes to rest, and no copy is left where none belongs.
+// moveFactors are the topics that move, and their factors.
+var moveFactors = map[string]int{"lone": 1, "safe": 3, "wide": 5}
+
+// TestMovesInterrupted: source, destination, controller and another voter are killed or
+// frozen in every phase of moves of partitions of one, three and five copies; one moves
+// away and back while its first node has not given up the old copy; one topic is
+// deleted and created anew in the middle of a move; a topic grows. Nothing is lost, no
+// message comes twice without a listed reason, everything comes to rest, and no copy is
+// left where none belongs.
 func TestMovesInterrupted(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 4, Gateways: 1})
+	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 6, Gateways: 1})
 	cl, err := client.New(client.Config{URLs: c.URLs()})
 	if err != nil {
 		t.Fatal(err)
@@ -40,47 +47,29 @@ func TestMovesInterrupted(t *testing.T) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
-	var kills struct {
-		sync.Mutex
-		at []time.Time
-	}
+	names := slices.Sorted(maps.Keys(moveFactors))
 	var ends []func()
-	for name, factor := range map[string]int{"lone": 1, "safe": 3} {
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000}); err != nil {
+	for _, name := range names {
+		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: moveFactors[name], VisibilityTimeoutMS: 60_000}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	w := startWatch(ctx, t, cl, names...)
+	for _, name := range names {
 		f := newFlow(cl, name)
-		ends = append(ends, f.start(ctx, t, killRate, func(time.Time, time.Time) bool { return true })) // moves and kills all the time
+		ends = append(ends, f.start(ctx, t, killRate, func() { w.judge(t, name, f.Ledger) }))
 	}
-	n := 0
-	for until := time.Now().Add(killFor); time.Now().Before(until); n++ {
-		name := []string{"lone", "safe"}[n%2]
-		var have []string
-		var from string
-		if err := harness.Until(ctx, moveLimit, func() bool { have, from = replicasOf(ctx, cl, name, 0); return from != "" }); err != nil {
-			t.Fatalf("%s has no leader; logs in %s", name, c.Dir)
-		}
-		to := otherNode(c, have)
-		if _, err := cl.StartMove(ctx, name, 0, from, to); err != nil {
-			t.Logf("start of a move of %s from %s to %s: %v", name, from, to, err)
-			continue
-		}
-		<-time.After(time.Duration(random.IntN(700)) * time.Millisecond)
-		victim := []string{from, to, leadingVoter(ctx, cl)}[random.IntN(3)]
-		if victim == "" {
-			continue
-		}
-		kills.Lock()
-		kills.at = append(kills.at, time.Now())
-		kills.Unlock()
-		old := c.Node(victim).PID
-		c.Kill(victim)
-		c.WaitReady(victim, old)
-	}
+	m := &interrupted{T: t, ctx: ctx, c: c, cl: cl, watch: w, random: rand.New(rand.NewPCG(seed, 0)), hit: map[string]int{}, aside: map[string]bool{}}
+	m.all(names)
+	began := time.Now()
 	atRest(ctx, t, c, cl, 2*time.Minute)
-	t.Logf("%d moves, %d kills", n, len(kills.at))
+	t.Logf("at rest %s after the last interruption", time.Since(began).Round(time.Millisecond))
+	m.awayAndBack("lone")
+	m.awayAndBack("safe")
+	t.Logf("%d moves, interrupted: %v", m.moves, m.hit)
 
 	recreateInTheMiddle(ctx, t, c, cl)
+	t.Logf("created anew in the middle after %s", time.Since(began).Round(time.Millisecond))
 	partitions := 4
 	if _, err := cl.UpdateTopic(ctx, "lone", client.TopicChange{Partitions: &partitions}, ""); err != nil {
 		t.Errorf("growth: %v", err)
@@ -88,10 +77,12 @@ func TestMovesInterrupted(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
+	w.end()
+	t.Logf("all has come after %s", time.Since(began).Round(time.Millisecond))
 	if d, err := cl.Topic(ctx, "lone"); err != nil || len(d.PartitionDetails) != 4 {
 		t.Errorf("after the growth: %d partitions, %v", len(d.PartitionDetails), err)
 	}
-	scaledOut(ctx, t, c)
+	m.swept(append(names, "again"))
 }
 
 func leadingVoter(ctx context.Context, cl *client.Client) string {
@@ -142,56 +133,60 @@ func recreateInTheMiddle(ctx context.Context, t *testing.T, c *harness.Cluster, 
 	}
 }
 
-// scaledOut starts the cluster with one storage node more, which gets its share, and
-// waits until no node has a copy that it does not hold.
-func scaledOut(ctx context.Context, t *testing.T, c *harness.Cluster) {
-	t.Helper()
-	c.Restart(harness.Options{Voters: 3, StorageNodes: 5, Gateways: 1})
-	cl, err := client.New(client.Config{URLs: c.URLs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
-	if err := harness.Until(ctx, 2*time.Minute, func() bool {
-		m, err := cl.Member(ctx, "storage-5")
-		return err == nil && m.Replicas != nil && *m.Replicas > 0
-	}); err != nil {
-		t.Errorf("the new storage node got nothing; logs in %s", c.Dir)
-	}
-	atRest(ctx, t, c, cl, time.Minute)
-	for _, id := range c.IDs(harness.Storage) { // the sweep at a start comes sooner than the next one
-		old := c.Node(id).PID
-		c.Kill(id)
-		c.WaitReady(id, old)
+// swept waits until no node has a copy of a topic that moved and that it does not hold.
+// The sweep at a start comes sooner than the next one.
+func (m *interrupted) swept(names []string) {
+	m.Helper()
+	began, started := time.Now(), map[string]bool{}
+	for _, d := range m.stray(names) {
+		id := nodeOf(m.c, d)
+		if started[id] {
+			continue
+		}
+		started[id] = true
+		old := m.c.Node(id).PID
+		m.c.Kill(id)
+		m.c.WaitReady(id, old)
 	}
 	var left []string
-	if err := harness.Until(ctx, 90*time.Second, func() bool { left = strayCopies(ctx, t, c, cl); return len(left) == 0 }); err != nil {
-		t.Errorf("copies that nobody holds: %v; in %s", left, c.Dir)
+	if err := harness.Until(m.ctx, 90*time.Second, func() bool { left = m.stray(names); return len(left) == 0 }); err != nil {
+		m.Errorf("copies that nobody holds: %v; in %s", left, m.c.Dir)
 	}
+	m.Logf("%d nodes had old copies, and have none after %s; set aside with the tail of a leader that was interrupted: %v",
+		len(started), time.Since(began).Round(time.Millisecond), slices.Sorted(maps.Keys(m.aside)))
 }
 
-// strayCopies lists directories of partitions on nodes that have no replica of them.
-func strayCopies(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.Client) (out []string) {
-	t.Helper()
-	for _, name := range []string{"safe", "again"} { // nothing is written to them: only the leaders' epochs prove anything
-		nodes, leader := replicasOf(ctx, cl, name, 0)
+// nodeOf is the node whose directory a path is in.
+func nodeOf(c *harness.Cluster, path string) string {
+	return strings.Split(strings.TrimPrefix(path, c.Dir+"/"), "/")[0]
+}
+
+// stray lists directories of partitions on nodes that have no replica of them. What the
+// sweep has set aside on a node that was interrupted is none: nobody can tell the tail of
+// a leader that was lost from records that were committed.
+func (m *interrupted) stray(names []string) (out []string) {
+	m.Helper()
+	for _, name := range names {
+		nodes, leader := replicasOf(m.ctx, m.cl, name, 0)
 		if leader == "" {
 			return []string{name + " has no leader"}
 		}
-		dirs, err := filepath.Glob(filepath.Join(c.Dir, "storage-*", "topics", name, "p00000*"))
+		dirs, err := filepath.Glob(filepath.Join(m.c.Dir, "storage-*", "topics", name, "p00000*"))
 		if err != nil {
-			t.Fatal(err)
+			m.Fatal(err)
 		}
 		for _, d := range dirs {
-			node := strings.Split(strings.TrimPrefix(d, c.Dir+"/"), "/")[0]
-			if !slices.Contains(nodes, node) {
+			switch id := nodeOf(m.c, d); {
+			case slices.Contains(nodes, id):
+			case strings.Contains(d, ".quarantine-") && m.watch.hasCrashed(id):
+				m.aside[strings.TrimPrefix(d, m.c.Dir+"/")] = true
+			default:
 				out = append(out, d)
 			}
 		}
-		if name == "again" { // a lone copy that restarts proves itself with its next record
-			if _, err := cl.Produce(ctx, name, client.Message{Payload: []byte("x")}, client.ProduceOptions{}); err != nil {
-				t.Logf("produce: %v", err)
-			}
+		// A lone copy that restarts proves itself with its next record.
+		if _, err := m.cl.Produce(m.ctx, name, client.Message{Payload: []byte("x")}, client.ProduceOptions{}); err != nil {
+			m.Logf("produce: %v", err)
 		}
 	}
 	return out

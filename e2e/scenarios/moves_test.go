@@ -98,8 +98,8 @@ func (f *flow) pause(from, to time.Time) time.Duration {
 }
 
 // start runs the flow until the function that it returns is called, which waits
-// until everything accepted has come and lets the ledger judge.
-func (f *flow) start(ctx context.Context, t *testing.T, rate int, explained func(from, to time.Time) bool) (end func()) {
+// until everything accepted has come, and then lets judge do so.
+func (f *flow) start(ctx context.Context, t *testing.T, rate int, judge func()) (end func()) {
 	t.Helper()
 	producing, stopProducing := context.WithCancel(ctx)
 	consuming, stopConsuming := context.WithCancel(ctx)
@@ -117,7 +117,7 @@ func (f *flow) start(ctx context.Context, t *testing.T, rate int, explained func
 		}
 		stopConsuming()
 		consumers.Wait()
-		f.Ledger.Judge(t, explained)
+		judge()
 	}
 }
 
@@ -139,8 +139,12 @@ func replicasOf(ctx context.Context, cl *client.Client, name string, partition i
 
 // otherNode is a storage node that has no replica.
 func otherNode(c *harness.Cluster, have []string) string {
+	return otherOf(c.IDs(harness.Storage), have)
+}
+
+func otherOf(all, have []string) string {
 	var free []string
-	for _, id := range c.IDs(harness.Storage) {
+	for _, id := range all {
 		if !slices.Contains(have, id) {
 			free = append(free, id)
 		}
@@ -222,10 +226,12 @@ func TestMovesUnderLoad(t *testing.T) {
 		f := newFlow(cl, kind.name)
 		var mu sync.Mutex // guards windows
 		var windows [][2]time.Time
-		end := f.start(ctx, t, moveRate, func(from, to time.Time) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.ContainsFunc(windows, func(w [2]time.Time) bool { return w[1].After(from.Add(-time.Second)) && w[0].Before(to) })
+		end := f.start(ctx, t, moveRate, func() {
+			f.Ledger.Judge(t, func(from, to time.Time) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.ContainsFunc(windows, func(w [2]time.Time) bool { return w[1].After(from.Add(-time.Second)) && w[0].Before(to) })
+			})
 		})
 		var pauses, took []time.Duration
 		for range runs {
