@@ -122,7 +122,11 @@ func TestAnOlderLeaderIsAskedWithoutTheField(t *testing.T) {
 
 // TestEveryDroppableFieldIsTested, here or where its operation is.
 func TestEveryDroppableFieldIsTested(t *testing.T) {
+	elsewhere := []string{"inventory"} // package nodeapi: TestAnOlderNodeIsAskedWithoutTheField
 	for _, f := range release.Fields() {
+		if slices.Contains(elsewhere, f.Operation) {
+			continue
+		}
 		r, ok := requests()[f.Operation]
 		if !ok {
 			t.Errorf("%s is an operation without a test of its field %s", f.Operation, f.Name)

@@ -104,10 +104,12 @@ var (
 	detailsResult  = &DetailsResult{Partitions: []PartitionDetails{
 		{Partition: 2, Epoch: 9, ConfigVersion: 1, HighWatermark: 4, Replicas: []ReplicaDetails{{ID: "s1", InSync: true}}},
 	}}
-	inventoryRequest = &InventoryRequest{After: "dG9waWNzL2E", Limit: 1000}
+	inventoryRequest = &InventoryRequest{After: "dG9waWNzL2E", Limit: 1000, Copies: true}
 	inventoryResult  = &InventoryResult{Next: "dG9waWNzL28", Entries: []InventoryEntry{
-		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51, []int32{0, 1023}, 1 << 40, false},
-		{InventoryQuarantine, "topics/orders.stale-0000000000000000", "orders", 0, []int32{}, -1, true},
+		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51, []int32{0, 1023}, 1 << 40, false, []InventoryCopy{
+			{InventoryQuarantine, "topics/orders/p00003.quarantine-0000000000000007", 3, 7, 1 << 20, 12, "it has more"},
+		}},
+		{InventoryQuarantine, "topics/orders.stale-0000000000000000", "orders", 0, []int32{}, -1, true, nil},
 	}}
 	reclaimRequest = &ReclaimRequest{AllowLarge: true, Items: []ReclaimItem{
 		{InventoryServing, "topics/orders", "orders", 0x3f9a17c4e2b08d51}, {InventoryQuarantine, "topics/a.stale-0000000000000005", "a", 5},

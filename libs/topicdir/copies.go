@@ -101,3 +101,71 @@ func (s *Store) removeCopies(top, prefix string) (bytes int64, err error) {
 	}
 	return bytes, s.fs.SyncDir(top)
 }
+
+// AsideCopy is a copy of a partition that is out of the partition's name.
+type AsideCopy struct {
+	Name      string // of its directory, in the topic's
+	Partition int32
+	Copy      topic.ID64
+	// Leaving: a leader held all that it has, and its removal was interrupted. Else it
+	// is quarantined: an operator has to look.
+	Leaving bool
+	Note    Note // of a quarantined one; zero when it cannot be told
+}
+
+// ParseAside reads the name of the directory of a copy that is out of the partition's
+// name; false for any other.
+func ParseAside(name string) (c AsideCopy, ok bool) {
+	base, id, quarantine := strings.Cut(name, quarantined)
+	if !quarantine {
+		if base, id, ok = strings.Cut(name, leaving); !ok {
+			return c, false
+		}
+	}
+	p, isPartition := ParsePartition(base)
+	copyID, err := topic.ParseID64(id)
+	return AsideCopy{Name: name, Partition: p, Copy: copyID, Leaving: !quarantine}, isPartition && (err == nil || id == topic.ID64(0).String())
+}
+
+// Aside lists the copies in the directory of an entry that are out of their partition's
+// name. It takes no guard.
+func (s *Store) Aside(e Entry) (out []AsideCopy, err error) {
+	dir := path.Join(s.data, e.Key())
+	in, err := s.fs.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	for _, d := range in {
+		c, ok := ParseAside(d.Name())
+		if !ok {
+			continue
+		}
+		if !c.Leaving {
+			if c.Note, err = readNote(s.fs, path.Join(dir, d.Name())); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// FinishRetire removes what an interrupted Retire has left of a copy that was to be
+// removed. Errors that say that it was left alone: ErrAbsent, ErrChanged.
+func (s *Store) FinishRetire(name string, id topic.Incarnation, c AsideCopy) (bytes int64, err error) {
+	if err := topic.ValidateName(name); err != nil || id == 0 || !c.Leaving {
+		return 0, fmt.Errorf("remove %s of topic %s: %w", c.Name, name, ErrChanged)
+	}
+	defer s.guard(name)()
+	top := s.path(name)
+	at, err := inspect(s.fs, top)
+	switch {
+	case err != nil:
+		return 0, err
+	case !at.exists:
+		return 0, fmt.Errorf("remove %s of topic %s: %w", c.Name, name, ErrAbsent)
+	case at.id != id:
+		return 0, fmt.Errorf("remove %s of topic %s: %w", c.Name, name, ErrChanged)
+	}
+	return s.removeCopies(top, path.Base(PartitionDir(top, c.Partition))+leaving)
+}

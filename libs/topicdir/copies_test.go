@@ -90,3 +90,22 @@ func TestRetire(t *testing.T) {
 		t.Fatal("a quarantine would be opened")
 	}
 }
+
+// Names of copies that are out of their partition's name, and of nothing else.
+func TestParseAside(t *testing.T) {
+	for name, want := range map[string]AsideCopy{
+		"p00001.quarantine-0000000000000007": {Partition: 1, Copy: 7},
+		"p00001.quarantine-0000000000000000": {Partition: 1},
+		"p00003.superseded-00000000000000ff": {Partition: 3, Copy: 0xff, Leaving: true},
+	} {
+		want.Name = name
+		if got, ok := ParseAside(name); !ok || got != want {
+			t.Errorf("%s: %+v, %v", name, got, ok)
+		}
+	}
+	for _, name := range []string{"p00001", "incarnation", "p1.quarantine-0000000000000007", "p00001.quarantine-7", "p00001.quarantine-", "x.superseded-0000000000000007"} {
+		if got, ok := ParseAside(name); ok {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

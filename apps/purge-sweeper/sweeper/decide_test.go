@@ -50,3 +50,36 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// A quarantined copy of a topic that lives waits for an operator, with since when and
+// why; one of a topic that is gone goes with it, and what its node is removing is
+// nobody's business. None is reclaimed from here.
+func TestCopiesAreReported(t *testing.T) {
+	quarantine := nodeapi.InventoryCopy{Kind: nodeapi.InventoryQuarantine, Name: "topics/orders/p00003.quarantine-0000000000000007", Partition: 3, Copy: 7, Bytes: 5, SinceMS: 1000, Reason: "it has more"}
+	leaving := quarantine
+	leaving.Kind, leaving.Bytes = nodeapi.InventorySuperseded, -1
+	var s Summary
+	for name, c := range map[string]struct {
+		copy    nodeapi.InventoryCopy
+		verdict metaapi.Verdict
+		kind    nodeapi.InventoryKind
+		decided bool
+	}{
+		"of a live topic": {quarantine, metaapi.VerdictLive, KindQuarantinedCopy, false},
+		"of nobody knows": {quarantine, metaapi.VerdictUnknown, KindQuarantinedCopy, false},
+		"of a gone topic": {quarantine, metaapi.VerdictGone, KindQuarantinedCopy, true},
+		"being removed":   {leaving, metaapi.VerdictLive, KindSupersededCopy, true},
+	} {
+		e := newCopy("s1", &nodeapi.InventoryEntry{Topic: "orders", Incarnation: 9}, &c.copy, c.verdict)
+		s.count(&e)
+		if e.Kind != c.kind || e.Decided != c.decided || e.Action != ActionKeep || e.Name != c.copy.Name || (e.Bytes == nil) != (c.copy.Bytes < 0) {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if c.kind == KindQuarantinedCopy && e.Why != "set aside on 1970-01-01T00:00:01Z: it has more" {
+			t.Errorf("%s: %s", name, e.Why)
+		}
+	}
+	if s.Quarantined != 3 || s.Undecided != 2 || s.ReclaimableBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+}

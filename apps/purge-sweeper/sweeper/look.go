@@ -90,7 +90,7 @@ func (r *Role) listStorage(ctx context.Context, n *node) error {
 	inventory := func(after string) (*nodeapi.InventoryResult, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.budget) // one hung node leaves time for the others
 		defer cancel()
-		return client.Inventory(ctx, &nodeapi.InventoryRequest{After: after, Limit: r.page})
+		return client.Inventory(ctx, &nodeapi.InventoryRequest{After: after, Limit: r.page, Copies: true})
 	}
 	for after := ""; ; {
 		begin := time.Now()
@@ -129,6 +129,9 @@ func (r *Role) judgePage(ctx context.Context, n *node, page []nodeapi.InventoryE
 		v, asked := verdicts[e.Incarnation]
 		d := judge(e, v, asked)
 		n.entries = append(n.entries, newEntry(n.ID, e, d))
+		for k := range e.Copies {
+			n.entries = append(n.entries, newCopy(n.ID, e, &e.Copies[k], d.verdict))
+		}
 		n.found[e.Incarnation] = true
 		if e.Kind != nodeapi.InventoryForeign && (e.Incarnation == 0 || e.Unreadable || !known(e.Kind)) {
 			n.unsure[e.Topic] = true

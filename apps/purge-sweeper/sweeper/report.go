@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -48,6 +49,14 @@ type NodeRow struct {
 // life of a topic that a gateway has not dispatched.
 const KindAccepted nodeapi.InventoryKind = "accepted"
 
+// The kinds of copies of partitions that moved away. A quarantined one may have what
+// nobody else has, and nobody but an operator removes it; a superseded one is being
+// removed by its node.
+const (
+	KindQuarantinedCopy nodeapi.InventoryKind = "quarantined_copy"
+	KindSupersededCopy  nodeapi.InventoryKind = "superseded_copy"
+)
+
 // Entry is one directory, or the records of a topic on a gateway, what was decided
 // about it and what became of it.
 type Entry struct {
@@ -75,10 +84,11 @@ type Summary struct {
 	ReclaimableBytes int64 `json:"reclaimable_bytes"` // as far as measured, of what is still there
 	Reclaimed        int   `json:"reclaimed"`         // entries
 	ReclaimedBytes   int64 `json:"reclaimed_bytes"`
-	Kept             int   `json:"kept"`      // to be reclaimed, and not
-	Absent           int   `json:"absent"`    // to be reclaimed, and gone already
-	Broadcast        int   `json:"broadcast"` // messages handed to the bus
-	Forgotten        int   `json:"forgotten"` // ends of topics
+	Kept             int   `json:"kept"`        // to be reclaimed, and not
+	Absent           int   `json:"absent"`      // to be reclaimed, and gone already
+	Broadcast        int   `json:"broadcast"`   // messages handed to the bus
+	Forgotten        int   `json:"forgotten"`   // ends of topics
+	Quarantined      int   `json:"quarantined"` // copies of partitions that are set aside
 }
 
 func newEntry(node string, e *nodeapi.InventoryEntry, d decision) Entry {
@@ -100,6 +110,31 @@ func newAccepted(node string, l *gatewayapi.UndispatchedLife, d decision) Entry 
 		Node: node, Topic: l.Topic, Incarnation: &l.Incarnation, Kind: KindAccepted, Bytes: &l.Bytes,
 		Verdict: d.verdict, Action: d.action, Decided: d.decided, Why: d.why,
 	}
+}
+
+// newCopy is a copy of a partition that moved away, in the directory of its topic. With
+// a topic that is gone it goes with it; that of one that lives is its node's to remove,
+// once a leader vouches for it, or an operator's.
+func newCopy(node string, e *nodeapi.InventoryEntry, c *nodeapi.InventoryCopy, v metaapi.Verdict) Entry {
+	out := Entry{
+		Node: node, Topic: e.Topic, Incarnation: &e.Incarnation, Kind: KindQuarantinedCopy, Name: c.Name, Partitions: []int32{c.Partition},
+		Verdict: v, Action: ActionKeep, Why: c.Reason,
+	}
+	if c.Kind == nodeapi.InventorySuperseded {
+		out.Kind, out.Decided = KindSupersededCopy, true
+	} else {
+		out.Decided = v == metaapi.VerdictGone
+		if out.Why == "" {
+			out.Why = "why is not known"
+		}
+		if c.SinceMS > 0 {
+			out.Why = "set aside on " + time.UnixMilli(c.SinceMS).UTC().Format(time.RFC3339) + ": " + out.Why
+		}
+	}
+	if c.Bytes >= 0 {
+		out.Bytes = &c.Bytes
+	}
+	return out
 }
 
 // add puts the nodes into the report and counts.
@@ -128,6 +163,9 @@ func (s *Summary) count(e *Entry) {
 	}
 	if !e.Decided {
 		s.Undecided++
+	}
+	if e.Kind == KindQuarantinedCopy {
+		s.Quarantined++
 	}
 	bytes := int64(0)
 	if e.Bytes != nil {
@@ -224,6 +262,9 @@ func (r *Report) summary(w io.Writer) error {
 	s := r.Summary
 	_, err := fmt.Fprintf(w, "cluster %s: %d live, %d gone, %d unknown; %d entries and %d nodes undecided. ",
 		cell(r.ClusterID), s.Live, s.Gone, s.Unknown, s.Undecided, s.IncompleteNodes)
+	if err == nil && s.Quarantined > 0 {
+		_, err = fmt.Fprintf(w, "%d copies of partitions are quarantined. ", s.Quarantined)
+	}
 	if err != nil {
 		return err
 	}

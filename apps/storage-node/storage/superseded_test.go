@@ -1,11 +1,15 @@
 package storage_test
 
 import (
+	"errors"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -46,6 +50,16 @@ func (m *member) mustKeep(bytes int) {
 	if len(kept) != 1 || m.count("narad_superseded_copies_reclaimed_total") != 0 {
 		m.t.Fatalf("%s had records that the leader lacks, and its copy is gone: %q, %s", m.id, kept, m.logs.all())
 	}
+	res, err := m.role.Node().Inventory(m.t.Context(), &nodeapi.InventoryRequest{Copies: true})
+	if err != nil || len(res.Entries) != 1 || len(res.Entries[0].Copies) != 1 {
+		m.t.Fatalf("%+v, %v", res, err)
+	}
+	c := res.Entries[0].Copies[0]
+	if c.Kind != nodeapi.InventoryQuarantine || path.Base(c.Name) != kept[0] || c.Bytes < int64(bytes) || c.SinceMS == 0 || c.Reason == "" {
+		m.t.Errorf("the inventory tells %+v", c)
+	}
+	pass(time.Minute) // until the next sweep
+	m.until("it is counted", func() bool { return m.gauge("narad_quarantined_copies") == 1 })
 	if got := m.segmentBytes(path.Join(path.Dir(m.dir()), kept[0])); got != bytes {
 		m.t.Fatalf("%s keeps %d bytes of %d", m.id, got, bytes)
 	}
@@ -119,6 +133,15 @@ func TestSupersededCopyGoes(t *testing.T) {
 		m := c.nodes["s3"]
 		m.start()
 		m.until("the old copy is gone", func() bool { return m.count("narad_superseded_copies_reclaimed_total") == 1 })
+		// What a process that is killed in the middle of that leaves goes, too.
+		if err := m.fs.MkdirAll(m.dir() + ".superseded-0000000000000007"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		m.until("the rest of one is gone", func() bool {
+			_, err := m.fs.Stat(m.dir() + ".superseded-0000000000000007")
+			return errors.Is(err, fs.ErrNotExist)
+		})
 		if left := m.aside(); len(left) != 0 {
 			t.Fatalf("set aside: %q", left)
 		}

@@ -33,6 +33,7 @@ type Set struct {
 	PurgesIgnored     prometheus.Counter // purges asked for of what is not here, or not confirmed gone
 	CopiesReclaimed   prometheus.Counter // copies removed of partitions that live elsewhere
 	CopiesQuarantined prometheus.Counter // those set aside because their leader did not vouch for all they had
+	CopiesKept        prometheus.Gauge   // copies set aside that lay here at the last sweep
 	QuarantinesKept   prometheus.Gauge   // directories set aside that the last sweep kept
 	SweepsRefused     prometheus.Counter // sweeps that would have taken too much and took nothing
 }
@@ -75,6 +76,9 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		PurgesIgnored:     counter("narad_purges_ignored_total", "Purges asked for of what is not here or not confirmed gone."),
 		CopiesReclaimed:   counter("narad_superseded_copies_reclaimed_total", "Copies removed of partitions that have moved elsewhere."),
 		CopiesQuarantined: counter("narad_superseded_copies_quarantined_total", "Copies of partitions that have moved elsewhere, set aside because they had more than their leader vouches for."),
+		CopiesKept: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "narad_quarantined_copies", Help: "Copies of partitions that moved away and may have what nobody else has: set aside until an operator has looked.",
+		}),
 		QuarantinesKept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "narad_quarantines_kept", Help: "Topic directories set aside that the last sweep kept.",
 		}),
@@ -83,7 +87,7 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 	all := []prometheus.Collector{
 		s.CommitSeconds, s.CommitRecords, s.Duplicates, s.FsyncSeconds, s.CommitsPerFsync, s.CorruptSkipped, s.DamagedRanges,
 		s.DamagedOffsets, s.DroppedUnsettled, s.PositionFailures, s.OpenPartitions, s.StaleDirectories, s.LostCopies, s.BadFetches, s.RepairedOffsets,
-		s.PurgedDirs, s.ReclaimedBytes, s.PurgeFailures, s.PurgesIgnored, s.QuarantinesKept, s.SweepsRefused, s.CopiesReclaimed, s.CopiesQuarantined,
+		s.PurgedDirs, s.ReclaimedBytes, s.PurgeFailures, s.PurgesIgnored, s.QuarantinesKept, s.SweepsRefused, s.CopiesReclaimed, s.CopiesQuarantined, s.CopiesKept,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_leases", Help: "Records leased to consumers now."}, g.Leases),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "narad_disk_free_bytes", Help: "Free bytes of the data disk."}, g.Free),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

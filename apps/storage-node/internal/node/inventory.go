@@ -41,7 +41,7 @@ func (n *Node) Inventory(ctx context.Context, req *nodeapi.InventoryRequest) (*n
 		return nil, fmt.Errorf("read the inventory of %s: %w", n.self, err)
 	}
 	res := &nodeapi.InventoryResult{Entries: make([]nodeapi.InventoryEntry, 0, len(list))}
-	files, partitions := maxMeasured, 0
+	files, partitions, copies := maxMeasured, 0, 0
 	for i, e := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read the inventory of %s: %w", n.self, err)
@@ -50,11 +50,17 @@ func (n *Node) Inventory(ctx context.Context, req *nodeapi.InventoryRequest) (*n
 		if err := n.lookInto(e, &entry, &files); err != nil {
 			noted(e, err)
 		}
+		if req.Copies && e.Kind == topicdir.Serving && e.Marker != 0 {
+			if entry.Copies, err = n.asideIn(e, &files); err != nil {
+				noted(e, err)
+			}
+		}
+		copies += len(entry.Copies)
 		entry.Unreadable = unreadable[e.Key()]
 		res.Entries = append(res.Entries, entry)
 		partitions += len(entry.Partitions)
 		last := i+1 == len(list)
-		if last && more || !last && partitions > nodeapi.MaxInventoryPartitions-topic.MaxPartitions {
+		if last && more || !last && (partitions > nodeapi.MaxInventoryPartitions-topic.MaxPartitions || copies >= nodeapi.MaxInventoryCopies) {
 			res.Next = base64.RawURLEncoding.EncodeToString([]byte(e.Key()))
 			break
 		}
@@ -117,6 +123,32 @@ func (n *Node) lookInto(e topicdir.Entry, entry *nodeapi.InventoryEntry, files *
 		entry.Bytes = total
 	}
 	return nil
+}
+
+// asideIn lists the copies in a topic's directory that are out of their partition's
+// name, at most as many as a topic has partitions.
+func (n *Node) asideIn(e topicdir.Entry, files *int) ([]nodeapi.InventoryCopy, error) {
+	list, err := n.cfg.Dirs.Aside(e)
+	if errors.Is(err, fs.ErrNotExist) || err != nil && errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	var out []nodeapi.InventoryCopy
+	for _, c := range list[:min(len(list), topic.MaxPartitions)] {
+		row := nodeapi.InventoryCopy{
+			Kind: nodeapi.InventoryQuarantine, Name: path.Join(e.Key(), c.Name), Partition: c.Partition, Copy: c.Copy, Bytes: -1,
+			SinceMS: c.Note.SinceMS, Reason: c.Note.Reason,
+		}
+		if c.Leaving {
+			row.Kind, row.Reason = nodeapi.InventorySuperseded, "its leader held all of it; the removal was interrupted"
+		}
+		bytes, serr := n.sizeOf(path.Join(n.cfg.DataDir, row.Name), files)
+		err = errors.Join(err, serr)
+		if *files >= 0 {
+			row.Bytes = bytes
+		}
+		out = append(out, row)
+	}
+	return out, err
 }
 
 // sizeOf adds up the files of one partition copy.

@@ -73,7 +73,8 @@ func (n *Node) sweepCopies(ctx context.Context, inventory []topicdir.Entry) {
 	if n.cfg.Holders == nil || n.cfg.Candidates == nil {
 		return
 	}
-	left := n.leftovers(inventory)
+	left, leaving := n.leftovers(inventory)
+	n.finishRetired(ctx, leaving)
 	if len(left) == 0 {
 		return
 	}
@@ -99,8 +100,11 @@ func (n *Node) sweepCopies(ctx context.Context, inventory []topicdir.Entry) {
 }
 
 // leftovers lists live partitions of which a copy is on this disk that, by the
-// replica, this node holds no more and uses no more.
-func (n *Node) leftovers(inventory []topicdir.Entry) (out []topic.Ref) {
+// replica, this node holds no more and uses no more, and copies whose removal was
+// interrupted. It counts those that are set aside.
+func (n *Node) leftovers(inventory []topicdir.Entry) (out []topic.Ref, leaving []leavingCopy) {
+	kept := 0
+	defer func() { n.metrics.CopiesKept.Set(float64(kept)) }()
 	for _, e := range inventory {
 		if e.Kind != topicdir.Serving || e.Marker == 0 {
 			continue
@@ -114,13 +118,46 @@ func (n *Node) leftovers(inventory []topicdir.Entry) (out []topic.Ref) {
 			continue // survey has reported it
 		}
 		for _, d := range in {
+			if c, ok := topicdir.ParseAside(d.Name()); ok && c.Leaving {
+				leaving = append(leaving, leavingCopy{e.Topic, e.Marker, c})
+			} else if ok {
+				kept++
+			}
 			index, ok := topicdir.ParsePartition(d.Name())
 			if ok && int(index) < len(p.List) && !p.List[index].On(n.self) && n.peekSlot(p.List[index].Ref) == nil {
 				out = append(out, p.List[index].Ref)
 			}
 		}
 	}
-	return out
+	return out, leaving
+}
+
+// leavingCopy is a copy that was judged, taken away from its name, and not removed yet.
+type leavingCopy struct {
+	topic string
+	id    topic.Incarnation
+	copy  topicdir.AsideCopy
+}
+
+// finishRetired removes what a process that was killed meanwhile has left of copies that
+// it was removing.
+func (n *Node) finishRetired(ctx context.Context, list []leavingCopy) {
+	for i := range list {
+		c := &list[i]
+		if ctx.Err() != nil {
+			return
+		}
+		var bytes int64
+		err := n.alone(ctx, c.topic, func() (err error) {
+			bytes, err = n.cfg.Dirs.FinishRetire(c.topic, c.id, c.copy)
+			return err
+		})
+		n.metrics.ReclaimedBytes.Add(float64(bytes))
+		if err != nil && !errors.Is(err, topicdir.ErrAbsent) && !errors.Is(err, topicdir.ErrChanged) {
+			n.metrics.PurgeFailures.Inc()
+			n.log.Warn("what is left of an old copy stays for the next sweep", "topic", c.topic, "partition", c.copy.Partition, "error", err)
+		}
+	}
 }
 
 // askLeaders asks the leaders that the metastore names, each node once.
