@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -78,7 +79,8 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
-// Start runs a cluster until the test ends and waits until every node is ready.
+// Start runs a cluster until the test ends and waits until every node is ready and
+// every voter has its vote.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "narad-e2e-")
@@ -128,6 +130,19 @@ func (c *Cluster) launch(o Options) {
 		_, err := os.Stat(ready)
 		return err == nil
 	})
+	c.until(startLimit, "every voter has its vote", func() bool { return allVote(c.IDs(Voter), c.metrics) })
+}
+
+// allVote tells whether nobody who may vote waits to be let to. A voter that comes late,
+// when the others have formed the cluster, is ready while it has no vote yet; a scenario
+// that ended another voter then would end the majority.
+func allVote(voters []string, metrics func(id string) string) bool {
+	for _, id := range voters {
+		if strings.Contains(metrics(id), "\nnarad_raft_voters_pending 0\n") { // the leader's
+			return true
+		}
+	}
+	return false
 }
 
 // until polls without sleeping in the test itself.
@@ -261,9 +276,17 @@ func (c *Cluster) WaitReady(id string, oldPID int) {
 // Metrics returns a node's /metrics text.
 func (c *Cluster) Metrics(id string) string {
 	c.t.Helper()
+	if c.Node(id).Ops == nil {
+		c.t.Fatalf("%s has no operator port", id)
+	}
+	return c.metrics(id)
+}
+
+// metrics is Metrics of a node that may be down.
+func (c *Cluster) metrics(id string) string {
 	n := c.Node(id)
 	if n.Ops == nil {
-		c.t.Fatalf("%s has no operator port", id)
+		return ""
 	}
 	_, body := c.get("http://" + *n.Ops + "/metrics")
 	return body

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,7 +47,18 @@ type netNode struct {
 	done     chan error
 }
 
-// StartNet runs a cluster until the test ends and waits until every node is ready.
+// Each Net has a subnet of its own, 10.x.0.0/16 from 100 on: some run beside each other.
+const firstSubnet, subnetCount = 100, 150
+
+// subnets counts the Nets, from a random one on: other processes may run tests too.
+var subnets = func() *atomic.Int64 {
+	var n atomic.Int64
+	n.Store(rand.Int64N(subnetCount))
+	return &n
+}()
+
+// StartNet runs a cluster until the test ends and waits until every node is ready and
+// every voter has its vote.
 // Without the right to make namespaces, or without ip or iptables, it skips the test.
 func StartNet(t testing.TB, o Options) *Net {
 	t.Helper()
@@ -55,7 +67,7 @@ func StartNet(t testing.TB, o Options) *Net {
 		t.Fatal(err)
 	}
 	n := &Net{
-		t: t, Dir: dir, prefix: fmt.Sprintf("nd%04x", rand.IntN(1<<16)), subnet: 100 + rand.IntN(150),
+		t: t, Dir: dir, prefix: fmt.Sprintf("nd%04x", rand.IntN(1<<16)), subnet: firstSubnet + int(subnets.Add(1))%subnetCount,
 		http: &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	t.Cleanup(n.end)
@@ -75,6 +87,9 @@ func StartNet(t testing.TB, o Options) *Net {
 		if err := Until(context.Background(), startLimit, func() bool { return n.Ready(node.id) }); err != nil {
 			t.Fatalf("%s is not ready after %s; logs in %s", node.id, startLimit, dir)
 		}
+	}
+	if err := Until(context.Background(), startLimit, func() bool { return allVote(n.IDs(Voter), n.Metrics) }); err != nil {
+		t.Fatalf("not every voter has its vote after %s; logs in %s", startLimit, dir)
 	}
 	return n
 }

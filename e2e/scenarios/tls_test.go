@@ -21,6 +21,7 @@ import (
 
 	"github.com/narad-mq/narad/e2e/harness"
 	"github.com/narad-mq/narad/libs/client"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/tlsconf/certs"
 )
 
@@ -183,7 +184,7 @@ func TestStrangerStaysOut(t *testing.T) {
 	}
 	epoch, leader := s.epoch()
 	lines := s.logLines()
-	ops := strangersAddr(t)
+	ops := testkit.FreeAddr(t)
 	log := s.run("storage-node", "--node-id", "storage-2", "--data-dir", filepath.Join(dir, "data"), "--ops-addr", ops,
 		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(filepath.Join(dir, "certs")).Cert,
 		"--join", strings.Join(join, ","))
@@ -231,7 +232,7 @@ func TestClientPortAndSweeperOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	http1, ops := strangersAddr(t), strangersAddr(t)
+	http1, ops := testkit.FreeAddr(t), testkit.FreeAddr(t)
 	s.run("ingress-gateway", "--node-id", "gateway-2", "--data-dir", t.TempDir(), "--http-addr", http1, "--ops-addr", ops,
 		"--http-tls-cert", at.Cert, "--http-tls-key", at.Key, "--drain-delay", "0s",
 		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(s.dir).Cert,
@@ -300,17 +301,6 @@ func (s secured) run(program string, args ...string) (log string) {
 		_ = f.Close()
 	})
 	return f.Name()
-}
-
-// strangersAddr is a loopback address that nobody listens on now.
-func strangersAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestPlaneMustBeChosen: plaintext is never spoken because a flag was forgotten.
