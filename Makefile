@@ -10,6 +10,9 @@ GO := go
 # Static binaries: they run in an image with nothing else in it.
 export CGO_ENABLED ?= 0
 VERSION_FLAGS := -trimpath
+# How many end-to-end scenarios that mostly wait run beside each other: two of them use
+# a quarter of two cores, and what they wait for must not come late because of others.
+BESIDE := 3
 
 .PHONY: help build run test lint race e2e bench gobench simulate standalone clean
 
@@ -30,7 +33,7 @@ race: ## run the same tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) work
 
 e2e: build ## run the end-to-end tests on the built programs
-	$(GO) test -tags e2e -count=1 -timeout 20m $(TESTFLAGS) ./e2e/scenarios/
+	$(GO) test -tags e2e -count=1 -timeout 20m -parallel $(BESIDE) $(TESTFLAGS) ./e2e/scenarios/
 
 bench: build ## measure a fresh cluster on loopback against a bare server with a group fsync
 	$(BIN)/bench dev $(ARGS)

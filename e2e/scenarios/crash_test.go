@@ -49,6 +49,7 @@ func TestReplicasKilledWithoutALoss(t *testing.T) {
 // crashProof kills nodes of the given roles, each in turn and in random order,
 // under a steady load, and then lets the ledger judge.
 func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
+	t.Parallel()
 	d := crashDuration(t, usual)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
