@@ -248,7 +248,7 @@ func (g *Gateway) openClients(registry prometheus.Registerer) error {
 	names := newTopics(g.member.View(), g.member.Leader(), g.member.Raft().WaitApplied, g.bus.TopicPurged)
 	g.api, err = api.New(g.cfg.API, api.Deps{
 		Topics: names, Children: &children{topics: names, leader: g.member.Leader(), node: newPeers(g.member.View(), g.member.Client()).fanout}, Producer: g.producer, Committer: whileStaying{g.commit, g.leaving.Leaving}, Consumer: g.router,
-		Cluster: g.cluster(), ClusterID: g.member.ClusterID,
+		Cluster: g.cluster(), ClusterID: g.member.ClusterID, Removed: g.member.Removed,
 		Logger: g.log, Registry: registry,
 	})
 	if err != nil {

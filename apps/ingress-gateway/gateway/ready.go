@@ -34,6 +34,9 @@ func (g *Gateway) acceptReasons() []ops.Reason {
 	if g.draining.Load() {
 		out = append(out, ops.Reason{Code: ops.ReasonDraining, Detail: "the gateway is draining"})
 	}
+	if g.member.Removed() {
+		out = append(out, ops.Reason{Code: ops.ReasonNotAdmitted, Detail: "the gateway was decommissioned"})
+	}
 	if r, ok := g.cannotAccept(); ok {
 		out = append(out, r)
 	}

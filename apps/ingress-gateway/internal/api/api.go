@@ -41,8 +41,11 @@ type Deps struct {
 	Cluster   Cluster
 	// ClusterID gives the cluster's id, "" until it is known.
 	ClusterID func() string
-	Logger    *slog.Logger
-	Registry  prometheus.Registerer
+	// Removed tells that this gateway is no member any more: what it knows of the cluster
+	// stands still, so every route refuses. nil: it always is one.
+	Removed  func() bool
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // API serves the routes of Routes. Safe for concurrent use.
@@ -80,6 +83,9 @@ func New(cfg Config, deps Deps) (*API, error) {
 	}
 	if a.deps.ClusterID == nil {
 		a.deps.ClusterID = func() string { return "" }
+	}
+	if a.deps.Removed == nil {
+		a.deps.Removed = func() bool { return false }
 	}
 	routes := Routes()
 	var err error

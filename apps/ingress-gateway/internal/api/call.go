@@ -66,6 +66,10 @@ func (c *call) handle() error {
 		return problem.New(problem.MethodNotAllowed, "this route takes %s", n.allow)
 	}
 	c.route = route
+	if c.api.deps.Removed() {
+		c.resp.Close = true // the next connection finds another gateway
+		return problem.New(problem.Draining, "this gateway was decommissioned: it is no member of the cluster any more")
+	}
 	if !route.AnySite && crossSite(c.req.Headers, c.req.Host) {
 		return problem.New(problem.CrossOrigin, "a page of another site may not call this")
 	}

@@ -1,8 +1,11 @@
 package api_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api/fakebroker"
 	"github.com/narad-mq/narad/libs/problem"
 )
 
@@ -18,6 +21,36 @@ func TestDecommission(t *testing.T) {
 	tt.want(tt.do("DELETE /v1/cluster/members/storage-1/decommission", ""), 204, "")
 	tt.do("POST /v1/topics", `{"name":"resettable"}`)
 	tt.want(tt.do("POST /v1/topics/resettable/partitions/0/reset?accept_data_loss=true", ""), 202, "")
+}
+
+// A gateway that is no member any more knows a cluster that stands still: it serves
+// nothing by that, and sends its clients to another one.
+func TestRemovedGatewayRefuses(t *testing.T) {
+	b := fakebroker.New()
+	deps := b.Deps()
+	removed := false
+	deps.Removed = func() bool { return removed }
+	a, err := api.New(api.Config{NodeID: "gateway-1", Release: "0.1.0"}, deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tt := &tester{TB: t, api: a, broker: b}
+	tt.do("POST /v1/topics", `{"name":"orders"}`)
+	lines := []string{
+		"GET /v1/topics/orders/messages", "GET /v1/topics/orders", "GET /v1/topics", "GET /v1/cluster/members", "POST /v1/topics", "DELETE /v1/topics/orders",
+	}
+	for _, line := range lines[:4] {
+		if got := tt.do(line, ""); got.Status == 503 {
+			t.Fatalf("%s of a member: %d", line, got.Status)
+		}
+	}
+	removed = true
+	for _, line := range lines {
+		got := tt.do(line, "")
+		if got.Status != 503 || !got.Close || !strings.Contains(got.body, `"code":"draining"`) {
+			t.Errorf("%s: %d, close %v, %s", line, got.Status, got.Close, got.body)
+		}
+	}
 }
 
 func decommissionRows() []codeRow {
