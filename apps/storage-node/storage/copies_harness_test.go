@@ -56,6 +56,9 @@ type member struct {
 	fs   *vfs.Mem
 	rule vfs.Rule // faults of the next start; nil: none
 
+	lag   *lateView // of this process
+	woken []gatewayapi.Ready
+
 	boot topic.ID64
 	role *storage.Role
 	reg  *prometheus.Registry
@@ -162,9 +165,9 @@ func (m *member) start() {
 	}
 	m.reg, m.logs, m.err = prometheus.NewRegistry(), &logBook{}, make(chan error, 1)
 	role, err := storage.New(storage.Config{NodeID: m.id, DiskID: m.disk, DataDir: "/data", SegmentBytes: m.segment, CacheBytes: m.cache}, storage.Deps{
-		View: m.meta, FS: disk, Registry: m.reg, BootNonce: m.boot, Log: slog.New(m.logs),
+		View: m.late(), FS: disk, Registry: m.reg, BootNonce: m.boot, Log: slog.New(m.logs),
 		Confirm:   m.confirm,
-		Gateways:  func(string) (gatewayapi.Gateway, error) { return nil, errors.New("no gateway") },
+		Gateways:  func(string) (gatewayapi.Gateway, error) { return &ears{m}, nil },
 		Peers:     func(to string) (nodeapi.Replica, error) { return &link{m.trio, m.id, to}, nil },
 		Elections: &elections{m.trio, m},
 		Holders:   m.holders,

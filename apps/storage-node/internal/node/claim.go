@@ -63,6 +63,12 @@ func (c *claim) run(ctx context.Context) {
 	c.queues = make([]*queue.Queue, len(c.req.Partitions))
 	t, err := c.n.view.Topic(c.req.Topic)
 	if err != nil || t.Incarnation != c.req.Incarnation {
+		for i := range c.req.Partitions {
+			c.expect(c.ref(i))
+		}
+		t, err = c.n.view.Topic(c.req.Topic) // it may have come in between
+	}
+	if err != nil || t.Incarnation != c.req.Incarnation {
 		c.all(c.absent(err))
 		return
 	}
@@ -92,26 +98,51 @@ func (c *claim) all(st nodeapi.ClaimStatus) {
 func (c *claim) open(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, openWait)
 	defer cancel()
-	for i, p := range c.req.Partitions {
-		ref := topic.Ref{Topic: c.req.Topic, Incarnation: c.req.Incarnation, Partition: p.Partition}
-		j := judge(c.n.view, c.n.self, c.n.disk, ref)
-		st := nodeapi.ClaimUnavailable
-		switch {
-		case j.standing == gone:
-			st = nodeapi.ClaimGone
-		case j.standing == notLeader:
-			st = nodeapi.ClaimNotLeader
-		case j.standing == leads && (p.Epoch < j.a.LeaderEpoch || p.DiskID != c.n.disk):
-			st = nodeapi.ClaimNotLeader
-		case j.standing == leads && p.Epoch == j.a.LeaderEpoch:
-			if part, err := c.n.partition(ctx, ref, j.a); err == nil {
-				if c.queues[i] = part.Queue(); c.queues[i] != nil {
-					continue
-				}
+	for i := range c.req.Partitions {
+		early := c.look(ctx, i)
+		if early && c.expect(c.ref(i)) {
+			c.look(ctx, i) // it may have begun to serve in between
+		}
+	}
+}
+
+func (c *claim) ref(i int) topic.Ref {
+	return topic.Ref{Topic: c.req.Topic, Incarnation: c.req.Incarnation, Partition: c.req.Partitions[i].Partition}
+}
+
+// expect has the gateway woken when the partition is served here; false when the
+// gateway does not want that.
+func (c *claim) expect(ref topic.Ref) bool {
+	if c.req.Arm {
+		c.n.expecting.add(ref, c.gateway)
+	}
+	return c.req.Arm
+}
+
+// look finds the queue of one partition, or its status; early tells that this node
+// may be about to serve it.
+func (c *claim) look(ctx context.Context, i int) (early bool) {
+	p, ref := c.req.Partitions[i], c.ref(i)
+	j := judge(c.n.view, c.n.self, c.n.disk, ref)
+	st := nodeapi.ClaimUnavailable
+	switch {
+	case j.standing == gone:
+		st = nodeapi.ClaimGone
+	case j.standing == notLeader:
+		st = nodeapi.ClaimNotLeader
+	case j.standing == leads && (p.Epoch < j.a.LeaderEpoch || p.DiskID != c.n.disk):
+		st = nodeapi.ClaimNotLeader
+	case j.standing == leads && p.Epoch == j.a.LeaderEpoch:
+		if part, err := c.n.partition(ctx, ref, j.a); err == nil {
+			if c.queues[i] = part.Queue(); c.queues[i] != nil {
+				c.answer.Partitions[i] = nodeapi.ClaimMore // until it was asked
+				return false
 			}
 		}
-		c.answer.Partitions[i] = st
+		early = true
 	}
+	c.answer.Partitions[i] = st
+	return early || p.DiskID == c.n.disk && j.behind(p.Epoch)
 }
 
 // serve gives each taker records from the partitions in turn: every taker, and

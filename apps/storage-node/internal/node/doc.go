@@ -4,6 +4,7 @@
 //
 //	view.Changed --> watch: ended topics are dropped, new epochs begun
 //	Commit, Claim, Settle, Read, Details --> judge --> partition (opened once)
+//	a caller that has seen more of the metastore than this node waits, or is woken (behind.go)
 //	every 30 s --> retention, idle files, free space
 //	Purge, or a delete that is applied here --> reaper: confirm --> purge   (reap.go)
 //	start, every 60 s --> sweep: what lies here and has ended --> confirm    (sweep.go)

@@ -90,11 +90,12 @@ type Node struct {
 	reaper *reaper
 	pace   *pacer // of all that removes directories
 	// catchUp bounds what goes to copies that are far behind.
-	catchUp bucket
-	turn    atomic.Uint64 // where the next claim begins
-	free    atomic.Uint64 // bytes of the data disk, as looked at last
-	full    atomic.Bool   // too few of them
-	fatal   chan error    // the first failure of the local disk
+	catchUp   bucket
+	turn      atomic.Uint64 // where the next claim begins
+	expecting expecting     // claims that came too early
+	free      atomic.Uint64 // bytes of the data disk, as looked at last
+	full      atomic.Bool   // too few of them
+	fatal     chan error    // the first failure of the local disk
 
 	mu      sync.Mutex // guards below
 	closing bool
@@ -135,7 +136,7 @@ func New(cfg Config) (*Node, error) {
 		Mono: mono, Steady: steady,
 		FS: cfg.FS, Node: cfg.ID, DiskID: cfg.DiskID, Log: cfg.Log, Metrics: n.metrics, Now: cfg.Now, Random: cfg.Random,
 		Cache: batches.NewCache(cfg.CacheBytes), Waker: n.waker, Deadlines: n.deadlines, Flusher: n.flusher,
-		Failed: n.failed, Hold: cfg.Hold, LogOptions: cfg.LogOptions,
+		Failed: n.failed, Serving: n.serving, Hold: cfg.Hold, LogOptions: cfg.LogOptions,
 	}
 	n.children, err = fanout.New(fanout.Config{
 		Self: cfg.ID, View: cfg.View, Host: parents{n}, Leaders: cfg.Leaders, Confirm: cfg.ConfirmAttached, Log: cfg.Log,

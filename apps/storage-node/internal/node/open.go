@@ -82,18 +82,14 @@ func (n *Node) partition(ctx context.Context, ref topic.Ref, a *topic.Assignment
 	return n.assumed(ctx, s, ref, a)
 }
 
-// ready returns the partition if it is led under the epoch of a; if not, nil, and
-// the work on that begins.
-func (n *Node) ready(ref topic.Ref, a *topic.Assignment) *partition.Partition {
-	if p := n.peek(ref); p != nil && p.Epoch() == a.LeaderEpoch {
-		return p
-	}
+// take begins to open the partition in the role that a gives it, or joins what is
+// under way with it.
+func (n *Node) take(ref topic.Ref, a *topic.Assignment) (*opening, error) {
 	v, ok := n.slots.Load(ref)
 	if !ok {
 		v, _ = n.slots.LoadOrStore(ref, &slot{})
 	}
-	_, _ = n.begin(asSlot(v), ref, a) // an error is remembered there, and told to who asks
-	return nil
+	return n.begin(asSlot(v), ref, a)
 }
 
 // assumed returns the partition, opened and in the role that a gives it. Work in

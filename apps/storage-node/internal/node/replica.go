@@ -52,7 +52,8 @@ type fetch struct {
 	arrived int64
 	room    int
 	watcher *partition.Watcher
-	parts   []*partition.Partition // by index of the request; nil: refused
+	parts   []*partition.Partition // by index of the request; nil: not led here
+	early   early
 	answers []nodeapi.FetchAnswer
 }
 
@@ -61,6 +62,8 @@ type fetch struct {
 // may be another copy by now.
 func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 	f.parts = make([]*partition.Partition, len(f.req.Partitions))
+	f.early = newEarly(f.n.view.Changed(), len(f.req.Partitions)) // before the look, so that no change falls between
+	defer close(f.early.over)
 	defer f.unwatch()
 	for i := range f.req.Partitions {
 		f.begin(i)
@@ -72,6 +75,11 @@ func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 		case <-f.watcher.Wake():
 			if f.n.registered(f.req) {
 				f.heard()
+				continue
+			}
+		case <-f.early.news():
+			if f.n.registered(f.req) {
+				f.caughtUp()
 				continue
 			}
 		case <-timer.C:
@@ -88,32 +96,39 @@ func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 		}
 		break
 	}
+	f.tooEarly()
 	slices.SortFunc(f.answers, func(a, b nodeapi.FetchAnswer) int { return a.Index - b.Index })
 	return &nodeapi.FetchResult{Partitions: f.answers}, nil
 }
 
 // begin looks at one partition of the request and leaves a watcher there. It does
-// not wait for one that is being opened: the others would wait with it, and their
-// leaderships live by this fetch.
+// not wait for one that is not led here yet: the others would wait with it, and
+// their leaderships live by this fetch.
 func (f *fetch) begin(i int) {
 	q := &f.req.Partitions[i]
 	j := judge(f.n.view, f.n.self, f.n.disk, q.Ref)
-	if st, ok := fetchStatus(j, q, f.n.disk); !ok {
-		a := nodeapi.FetchAnswer{Index: i, Status: st}
-		if j.a != nil {
-			a.Epoch = j.a.LeaderEpoch
+	p := f.n.peek(q.Ref)
+	if _, ok := fetchStatus(j, q, f.n.disk); !ok || p == nil || p.Epoch() != q.Epoch {
+		if !f.await(i, j) {
+			f.refuse(i, j)
 		}
-		f.answers = append(f.answers, a)
-		return
-	}
-	p := f.n.ready(q.Ref, j.a)
-	if p == nil {
-		f.answers = append(f.answers, nodeapi.FetchAnswer{Index: i, Status: nodeapi.FetchUnavailable, Epoch: j.a.LeaderEpoch})
 		return
 	}
 	f.parts[i] = p
 	p.Watch(f.watcher, i) // before the look, so that no news falls between
 	f.ask(i, f.req.WaitMS == 0)
+}
+
+// refuse answers that the partition cannot be fetched here now.
+func (f *fetch) refuse(i int, j judgement) {
+	a := nodeapi.FetchAnswer{Index: i, Status: nodeapi.FetchUnavailable}
+	if st, ok := fetchStatus(j, &f.req.Partitions[i], f.n.disk); !ok {
+		a.Status = st
+	}
+	if j.a != nil {
+		a.Epoch = j.a.LeaderEpoch
+	}
+	f.answers = append(f.answers, a)
 }
 
 // fetchStatus refuses a fetch that this node cannot answer, by its replica of the
@@ -158,6 +173,10 @@ func (f *fetch) ask(i int, final bool) {
 // for this follower after all.
 func (f *fetch) heard() {
 	for _, i := range f.watcher.Take() {
+		if f.parts[i] == nil {
+			f.again(i)
+			continue
+		}
 		before := len(f.answers)
 		f.parts[i].Watch(f.watcher, i)
 		f.ask(i, false)

@@ -23,7 +23,7 @@ const (
 // Commit implements nodeapi.Node. The batch's placement is overwritten.
 func (n *Node) Commit(ctx context.Context, req *nodeapi.CommitRequest) (*nodeapi.CommitResult, error) {
 	began := time.Now()
-	j := judge(n.view, n.self, n.disk, req.Ref)
+	j := n.judgeFor(ctx, req.Ref, req.Epoch)
 	if refusal := j.refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, false); refusal != nil {
 		return nil, refusal
 	}
@@ -59,7 +59,7 @@ func unavailable(ref topic.Ref) *problem.Problem {
 
 // Read implements nodeapi.Node.
 func (n *Node) Read(ctx context.Context, req *nodeapi.ReadRequest) (*nodeapi.ReadResult, error) {
-	j := judge(n.view, n.self, n.disk, req.Ref)
+	j := n.judgeFor(ctx, req.Ref, req.Epoch)
 	if refusal := j.refuseTarget(req.Ref, req.DiskID, req.Epoch, n.disk, true); refusal != nil {
 		return nil, refusal
 	}

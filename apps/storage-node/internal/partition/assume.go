@@ -230,7 +230,10 @@ func (p *Partition) leaseLocked() {
 		p.serves.Store(0)
 		return
 	}
-	p.serves.Store(leaseEnd(p.leader.Progress(), p.s.Node, p.setSize))
+	end, now := leaseEnd(p.leader.Progress(), p.s.Node, p.setSize), p.s.Mono()
+	if was := p.serves.Swap(end); was <= now && now < end {
+		p.s.Serving(p.ref, p.leader.Epoch())
+	}
 }
 
 // leaseEnd is when the majority's word ends: it counts the leader itself, and of

@@ -42,6 +42,9 @@ type Shared struct {
 	// Failed is told once when a local disk failed under a partition: what it
 	// led is not served before a new epoch.
 	Failed func(error)
+	// Serving is told, under the append lock, when a partition begins to answer
+	// claims, or does so again. It waits for nothing.
+	Serving func(ref topic.Ref, epoch topic.Epoch)
 	// Hold, for tests only, see queue.Config; nil otherwise.
 	Hold func(point string, ref topic.Ref)
 	// LogOptions are for every log; OnDamage is set by the partition.

@@ -36,7 +36,8 @@ func sharedOn(t *testing.T, fs vfs.FS) (s *Shared, failed *[]error) {
 	failed = new([]error)
 	next := byte(0)
 	s = &Shared{
-		FS: fs, Node: "s1", DiskID: 1, Log: slog.New(slog.DiscardHandler), Metrics: m, Now: time.Now,
+		Serving: func(topic.Ref, topic.Epoch) {},
+		FS:      fs, Node: "s1", DiskID: 1, Log: slog.New(slog.DiscardHandler), Metrics: m, Now: time.Now,
 		Mono: func() int64 { return 1 }, Steady: func() int64 { return 1 }, Random: func(b []byte) { next++; b[0] = next },
 		Cache: batches.NewCache(1 << 20), Deadlines: alarm.New(func() int64 { return 1 }),
 		Flusher: queue.NewFlusher(func(*queue.Queue, error) {}), Failed: func(err error) { *failed = append(*failed, err) },

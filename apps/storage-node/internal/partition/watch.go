@@ -26,7 +26,8 @@ func (w *Watcher) Take() []int {
 	return out
 }
 
-func (w *Watcher) tell(mark int) {
+// Tell signals news under a mark.
+func (w *Watcher) Tell(mark int) {
 	w.mu.Lock()
 	w.news = append(w.news, mark)
 	w.mu.Unlock()
@@ -73,7 +74,7 @@ func (ws *watchers) tell() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, at := range ws.list {
-		at.w.tell(at.mark)
+		at.w.Tell(at.mark)
 	}
 	clear(ws.list)
 	ws.list = ws.list[:0]

@@ -33,8 +33,11 @@ const (
 	partBytes  = 1 << 20
 	// fetchBudget is what a fetch may take beyond its wait.
 	fetchBudget = 5 * time.Second
-	// retryAfter is the pause after a fetch that failed or was refused.
+	// retryAfter is the pause after a fetch that failed, or was refused again and again.
+	// A node that is about to lead keeps a fetch until it does, but not beside news of
+	// another partition: so the first refusal costs retryFirst, and each one twice as much.
 	retryAfter = 100 * time.Millisecond
+	retryFirst = 5 * time.Millisecond
 	// suspectAfter is how long every fetch of a node has failed before it is
 	// reported, and how often it is reported then.
 	suspectAfter = 300 * time.Millisecond
@@ -60,7 +63,9 @@ type part struct {
 	busy   bool // it is in a fetch, or what came is being written
 	queued bool // it stands in fetcher.ready
 
-	refusing time.Time // since when the node has refused to lead it; zero: it does lead. Of the fetch that has it
+	// Of the fetch that has it:
+	refusing time.Time     // since when the node has refused to lead it; zero: it does lead
+	pause    time.Duration // after the last refusal
 }
 
 // fetcher follows everything that one node leads and this node has a copy of.
@@ -248,12 +253,11 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, 
 	for i, at := range g.parts {
 		a := answers[i]
 		if a != nil && refused(a.Status) {
-			f.refusal(ctx, at)
-			pause = retryAfter
+			pause = max(pause, f.refusal(ctx, at))
 			rest = append(rest, at)
 			continue
 		}
-		at.refusing = time.Time{}
+		at.refusing, at.pause = time.Time{}, 0
 		written, err := at.p.Answered(g.asked[i], a)
 		switch {
 		case err != nil:

@@ -8,8 +8,10 @@ import (
 )
 
 // refusal notes that the node does not lead, or cannot read, what the metastore says
-// that it leads. One that goes on so is reported: it may never be able to.
-func (f *fetcher) refusal(ctx context.Context, at *part) {
+// that it leads. One that goes on so is reported: it may never be able to. It
+// returns the pause before the next try.
+func (f *fetcher) refusal(ctx context.Context, at *part) time.Duration {
+	at.pause = min(max(2*at.pause, retryFirst), retryAfter)
 	f.mu.Lock()
 	now := time.Now()
 	if at.refusing.IsZero() {
@@ -20,6 +22,7 @@ func (f *fetcher) refusal(ctx context.Context, at *part) {
 	if report {
 		f.report(ctx)
 	}
+	return at.pause
 }
 
 // heard notes whether the node answers, and reports one that does not.
