@@ -408,11 +408,60 @@ func TestStepDown(t *testing.T) {
 func TestHandOverThatIsNotReached(t *testing.T) {
 	c := newCluster(t)
 	c.topic("a", 1, "s1")
+	c.behind["s2"] = true
+	if c.runner(Timing{}).Give(t.Context(), c.topics["a"][0], "s2") {
+		t.Fatal("it was handed over")
+	}
+	c.want("a", 0, "s1@1")
+}
+
+// A node that stops leaves nothing behind that others can lead: who is behind is
+// passed over for another replica, and when all are, they elect without it, as they
+// would a moment later.
+func TestStepDownPassesOverWhoIsBehind(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 4, "s1")
+	c.behind["s2"] = true
+	if left, err := c.runner(Timing{}).StepDown(t.Context(), "s1"); err != nil || left != 0 {
+		t.Fatalf("left %d, %v", left, err)
+	}
+	for p := range 4 {
+		c.want("a", p, "s3@2")
+	}
+
+	c = newCluster(t)
+	c.topic("a", 1, "s1")
 	c.behind["s2"], c.behind["s3"] = true, true
+	c.has[key("s1", topic.Ref{Topic: "a"})] = Promise{OK: true, LastEpoch: 1, LEO: 100}
+	if left, err := c.runner(Timing{}).StepDown(t.Context(), "s1"); err != nil || left != 0 {
+		t.Fatalf("left %d, %v", left, err)
+	}
+	c.want("a", 0, "s2@2")
+
+	c = newCluster(t)
+	c.topic("a", 1, "s1")
+	c.behind["s2"] = true
+	c.member("s3", topic.StatusDead) // no majority without it: it goes on leading to its end
 	if left, err := c.runner(Timing{}).StepDown(t.Context(), "s1"); err != nil || left != 1 {
 		t.Fatalf("left %d, %v", left, err)
 	}
 	c.want("a", 0, "s1@1")
+}
+
+// An election that waited for its turn looks at what the one before it has done.
+func TestElectionThatWasOvertaken(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 1, "")
+	r := c.runner(Timing{})
+	waits := &contest{a: c.topics["a"][0], wanted: "s1"}
+	if r.overtaken(waits) {
+		t.Fatal("nothing has happened")
+	}
+	r.pass(t.Context())
+	c.want("a", 0, "s1@1")
+	if !r.overtaken(waits) {
+		t.Fatal("it has a leader by now")
+	}
 }
 
 func TestBalance(t *testing.T) {

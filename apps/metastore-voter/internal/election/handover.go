@@ -9,27 +9,69 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-// StepDown hands what a node leads of replicated partitions to others, until
-// none is left that can be handed over or ctx ends, and answers what is left.
+// StepDown hands what a node that stops leads of replicated partitions to others, and
+// answers what is left. A replica that is behind is not waited for twice: the others
+// are asked after it. What none of them could take is elected without the node, as
+// if it had died already, and so before somebody has to find that out.
 func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error) {
-	m := members(r.cfg.View.Members().ByID)
-	led := map[string]int{}
-	var list []*contest
-	err = r.each(func(a *topic.Assignment) {
-		led[a.Leader]++
-		if a.Leader == node && len(a.Replicas) > 1 {
-			list = append(list, &contest{a: *a})
+	tried := map[topic.Ref][]string{}
+	for ctx.Err() == nil {
+		list, _, err := r.ledBy(node, tried)
+		if err != nil {
+			return 0, err
 		}
-	})
+		if len(list) == 0 {
+			break
+		}
+		r.handOver(ctx, list, "planned")
+		for _, c := range list {
+			tried[c.a.Ref] = append(tried[c.a.Ref], c.wanted)
+		}
+	}
+	_, rest, err := r.ledBy(node, nil)
 	if err != nil {
 		return 0, err
 	}
-	total := len(list)
-	list = slices.DeleteFunc(list, func(c *contest) bool {
-		c.wanted = successor(&c.a, m, led)
-		return c.wanted == "" || !electable(&c.a, m)
+	var list []*contest
+	m := members(r.cfg.View.Members().ByID)
+	for i := range rest {
+		if others := without(&rest[i], node); electable(&others, m) {
+			list = append(list, &contest{a: rest[i], wanted: successor(&rest[i], m, map[string]int{}), avoided: node})
+		}
+	}
+	if ctx.Err() != nil || len(list) == 0 {
+		return len(rest), nil
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	return len(rest) - r.elect(ctx, list, "planned"), nil
+}
+
+// ledBy lists what a node leads, and the hand-overs of it to somebody who was not
+// tried yet.
+func (r *Runner) ledBy(node string, tried map[topic.Ref][]string) (list []*contest, all []topic.Assignment, err error) {
+	m := members(r.cfg.View.Members().ByID)
+	led := map[string]int{}
+	err = r.each(func(a *topic.Assignment) {
+		led[a.Leader]++
+		if a.Leader == node && len(a.Replicas) > 1 {
+			all = append(all, *a)
+		}
 	})
-	return total - r.handOver(ctx, list, "planned"), nil
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range all {
+		fresh := all[i]
+		for _, id := range tried[fresh.Ref] {
+			fresh = without(&fresh, id)
+		}
+		c := &contest{a: all[i], wanted: successor(&fresh, m, led)}
+		if c.wanted != "" && electable(&c.a, m) {
+			list = append(list, c)
+		}
+	}
+	return list, all, nil
 }
 
 // Give hands the leadership of a partition, as it was read, to one of its

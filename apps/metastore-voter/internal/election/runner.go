@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -173,14 +174,25 @@ func (r *term) pass(ctx context.Context) {
 	}
 	if len(list) > 0 {
 		r.turn.Lock()
-		r.elect(ctx, list, "no_leader")
-		r.turn.Unlock()
+		defer r.turn.Unlock()
+		r.elect(ctx, slices.DeleteFunc(list, r.overtaken), "no_leader")
 		return
 	}
 	if now := r.cfg.Mono(); now-r.balanced >= r.timing.Balance {
 		r.balanced = now
 		r.balance(ctx, m)
 	}
+}
+
+// overtaken tells whether a partition is not as it was read any more: the election
+// whose turn it was may have given it a leader.
+func (r *term) overtaken(c *contest) bool {
+	p, err := r.cfg.View.Assignments(c.a.Topic)
+	if err != nil || p.Incarnation != c.a.Incarnation || int(c.a.Partition) >= len(p.List) {
+		return true
+	}
+	now := &p.List[c.a.Partition]
+	return now.Leader != c.a.Leader || now.LeaderEpoch != c.a.LeaderEpoch
 }
 
 // each calls fn for every partition that has several replicas: those of replicated
