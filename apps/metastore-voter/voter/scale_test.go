@@ -2,6 +2,8 @@ package voter
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -31,7 +33,8 @@ const (
 // three voters and 50 non-voters, all in this process, with 10,000 topics. Raft and
 // membership have the numbers of production. That 53 nodes share this machine's
 // cores and its disk is not: each create is 106 transactions on one disk, and the
-// next create waits for what the last one left to do.
+// next create waits for what the last one left to do. otherDisks takes the disk out
+// of it.
 func BenchmarkCreateAtScale(b *testing.B) {
 	c := newVoters(b, 3)
 	for _, m := range c {
@@ -67,12 +70,27 @@ func BenchmarkCreateAtScale(b *testing.B) {
 	b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "ms-p99")
 }
 
+// otherDisks names a directory that stands for the disks of the members without a
+// vote, which in production are not the voters': one on a memory file system.
+const otherDisks = "NARAD_BENCH_OTHER_DISKS"
+
 // joinAtScale starts the members without a vote and waits until they are ready.
 func joinAtScale(b *testing.B, c cluster) cluster {
 	b.Helper()
 	var others cluster
+	at := os.Getenv(otherDisks)
+	if at != "" {
+		var err error
+		if at, err = os.MkdirTemp(at, "narad-bench-"); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = os.RemoveAll(at) }) // after the members have ended: cleanups run backwards
+	}
 	for i := range scaleNonvoters {
 		m := c.joiner(b, fmt.Sprintf("s%d", i), topic.RoleStorage)
+		if at != "" {
+			m.cfg.DataDir = filepath.Join(at, m.cfg.NodeID)
+		}
 		m.atScale()
 		others = append(others, m)
 	}
