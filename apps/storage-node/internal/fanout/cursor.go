@@ -86,10 +86,13 @@ func (c *cursor) retry() {
 
 // round runs one round of a lane.
 func (c *cursor) round(l fanout.Lane) next {
+	r, ok, idle := c.begin(l)
+	// After the high watermark was read: whoever attaches the child anew begins at one
+	// that is read once this view shows the detach, and would copy what is in between
+	// again.
 	if !c.attached() || !c.parent.Serving(c.epoch) {
 		return c.lookAgain()
 	}
-	r, ok, idle := c.begin(l)
 	if !ok {
 		return idle
 	}

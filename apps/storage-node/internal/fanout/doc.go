@@ -5,7 +5,7 @@
 //	view.Changed --> reconcile: one cursor per (parent partition, child) led here
 //	commit in a parent --> Tap --> a round: read --> one batch per bucket --> commit
 //	                                        at the child's leader --> position
-//	not due yet, or failed --> timers: one timer for all
+//	not due yet, or failed --> an alarm: one timer for all (package alarm)
 //
 // Invariants:
 //   - a position moves only behind commits of the child, and only under the
@@ -18,7 +18,10 @@
 //     one batch in memory, and at most a few such per node: the parent, its
 //     consumers and the other children never wait (TestSlowChildHoldsNobody);
 //   - a cursor with nothing due has no goroutine, no memory of records and one
-//     place among the timers, however much waits (TestPendingCostsNothing).
+//     place among the alarms, however much waits (TestPendingCostsNothing).
+//
+// TestFamilyAtRandom has one node and everything that happens to attachments;
+// TestKinAtRandom four nodes, elections with tails that are cut, and moves.
 //
 // What it does not do: leadership, leases, anything about consumers.
 package fanout

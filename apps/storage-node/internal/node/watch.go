@@ -14,19 +14,29 @@ import (
 // look over the open partitions.
 const settleTime = 20 * time.Millisecond
 
+// lookAgain is between looks while a lone partition has not the role that it should
+// have: work for the assignment before was in flight, or it failed. Nothing else would
+// ever give it that role, if nothing else changes.
+const lookAgain = 200 * time.Millisecond
+
 // watch follows the replica until ctx ends.
 func (n *Node) watch(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer, pending := time.NewTimer(0), time.NewTimer(time.Hour)
 	defer timer.Stop()
+	defer pending.Stop()
 	<-timer.C
 	for {
 		changed := n.view.Changed() // before the look, so that no change falls between
-		n.reconcile(ctx)
+		pending.Stop()
+		if n.reconcile(ctx) {
+			pending.Reset(lookAgain)
+		}
 		n.applied()
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-pending.C:
 		}
 		timer.Reset(settleTime)
 		select {
@@ -39,8 +49,9 @@ func (n *Node) watch(ctx context.Context) {
 
 // reconcile compares every open partition with the replica: ended ones are
 // dropped, lone ones under another epoch are led anew, and one that was left over of a
-// pair counts by itself from now on: package replication looks after pairs only.
-func (n *Node) reconcile(ctx context.Context) {
+// pair counts by itself from now on: package replication looks after pairs only. again:
+// it has to be looked whether that has happened.
+func (n *Node) reconcile(ctx context.Context) (again bool) {
 	n.slots.Range(func(k, v any) bool {
 		ref, _ := k.(topic.Ref)
 		s := asSlot(v)
@@ -54,11 +65,13 @@ func (n *Node) reconcile(ctx context.Context) {
 		case leads:
 			if p := s.open.Load(); p != nil && !j.a.Replicated() && !p.Holds(j.a) {
 				_, _ = n.begin(s, ref, j.a) // an error is remembered there, and told to who asks
+				again = true
 			}
 		case notReady: // before the latch nothing is decided
 		}
 		return ctx.Err() == nil
 	})
+	return again
 }
 
 // housekeep runs the passes that need no hurry.
