@@ -18,7 +18,7 @@ type Child struct {
 	AttachedAt      time.Time `json:"attached_at"`
 	LagMessages     int64     `json:"lag_messages"`     // to be copied; those that are not due included
 	DueLagMS        int64     `json:"due_lag_ms"`       // for how long the message most overdue has been due
-	DroppedMessages int64     `json:"dropped_messages"` // removed by the parent's retention before they were copied
+	DroppedMessages int64     `json:"dropped_messages"` // removed by the parent's retention before they were copied; an estimate, never 0 when there were some
 	Partial         bool      `json:"partial"`          // some partitions did not say
 	Cursors         []Cursor  `json:"cursors"`
 }

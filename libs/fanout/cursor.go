@@ -199,8 +199,13 @@ func (c *Cursor) Leave(bucket int32) {
 }
 
 // Skip passes over [from, to), which cannot be read and never will be, for the
-// buckets of a lane that stand in it, and returns how many records they missed. Of
-// those behind, which share the range with buckets that had it, it is an estimate.
+// buckets of a lane that stand in it, and returns how many records they missed.
+//
+// It counts offsets, the parent's own control records included, and of buckets that are
+// behind, whose share of a range that others had nobody can read any more, it takes an
+// even share and at least 1 each. So it is never 0 when something was missed, and an
+// upper bound as long as no bucket is behind. To know more, counts of every bucket that
+// is behind would have to be stored with the position.
 func (c *Cursor) Skip(lane Lane, from, to int64) int64 {
 	missed := int64(0)
 	if lane == Head {

@@ -39,7 +39,7 @@ func newCounters(reg prometheus.Registerer, m *Manager) (*counters, error) {
 			Name: "narad_fanout_copies_total", Help: "Records copied to children by cursors of this node.",
 		}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "narad_fanout_dropped_total", Help: "Records of parents that were gone, or unreadable, before they were copied to a child.",
+			Name: "narad_fanout_dropped_total", Help: "Records of parents that were gone, or unreadable, before they were copied to a child. Never 0 when there were some; an estimate for partitions of a child that were behind.",
 		}),
 	}
 	for _, r := range []prometheus.Collector{
