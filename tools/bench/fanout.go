@@ -22,33 +22,42 @@ func (b *bench) fanoutPhases(add func(string, func() result)) error {
 		if err := b.create(fmt.Sprintf("-f%d", n)); err != nil {
 			return err
 		}
-		children, err := b.addChildren(n)
+		children, err := b.addChildren(n, 0)
 		if err != nil {
 			return err
 		}
 		if n == 1 {
-			add("fan-out to 1 child, added latency", func() result { return b.addedLatency(children[0]) })
+			add("fan-out to 1 child, added latency", func() result { return b.addedLatency(children[0], 0) })
 		}
 		add(fmt.Sprintf("fan-out to %d children, copies", n), func() result { return b.copies(n) })
-		for _, child := range append(children, b.topic) {
-			if err := b.targets[0].newCall().expect(204, "DELETE", "/v1/topics/"+child, "", nil); err != nil {
-				return err
-			}
+		if err := b.removeFamily(children); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) addChildren(n int) (names []string, err error) {
+// addChildren makes children with a delay; 0: plain ones.
+func (b *bench) addChildren(n int, delay time.Duration) (names []string, err error) {
 	for i := range n {
 		child := fmt.Sprintf("%s-c%d", b.topic, i)
-		body := fmt.Sprintf(`{"name":%q,"parent":%q}`, child, b.topic)
+		body := fmt.Sprintf(`{"name":%q,"parent":%q,"delay_ms":%d}`, child, b.topic, delay.Milliseconds())
 		if err := b.targets[0].newCall().expect(201, "POST", "/v1/topics", "application/json", []byte(body)); err != nil {
 			return nil, err
 		}
 		names = append(names, child)
 	}
 	return names, nil
+}
+
+// removeFamily deletes the topic with its children.
+func (b *bench) removeFamily(children []string) error {
+	for _, name := range append(children, b.topic) {
+		if err := b.targets[0].newCall().expect(204, "DELETE", "/v1/topics/"+name, "", nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copies produces batches and waits until every child has them.
@@ -96,8 +105,9 @@ func (b *bench) copied(sent int64) error {
 	return fmt.Errorf("children are behind after %s", drainLimit)
 }
 
-// addedLatency compares when messages were committed in parent and child.
-func (b *bench) addedLatency(child string) result {
+// addedLatency compares when messages were committed in parent and child: how much
+// later than its delay.
+func (b *bench) addedLatency(child string, delay time.Duration) result {
 	payload, c, number := append([]byte(nil), b.payload...), b.targets[0].newCall(), uint64(0)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / fanoutRate))
 	defer tick.Stop()
@@ -116,7 +126,7 @@ func (b *bench) addedLatency(child string) result {
 		there, err = b.stamps(child)
 		var all []time.Duration
 		for n, at := range there {
-			all = append(all, time.Duration(at-parent[n])*time.Millisecond)
+			all = append(all, time.Duration(at-parent[n])*time.Millisecond-delay)
 		}
 		r.quantiles(all)
 	}

@@ -98,6 +98,7 @@ type result struct {
 	FirstError string   `json:"first_error,omitempty"`
 	ToFloor    float64  `json:"ratio_to_floor,omitempty"`
 	Programs   []usages `json:"programs,omitempty"`
+	Note       string   `json:"note,omitempty"` // what the columns do not say
 }
 
 // errEnd ends a worker without being an error.

@@ -66,7 +66,10 @@ func measure(s settings, floors map[string]string) (*report, error) {
 	if err := b.phases(add); err != nil {
 		return r, err
 	}
-	return r, b.fanoutPhases(add)
+	if err := b.fanoutPhases(add); err != nil {
+		return r, err
+	}
+	return r, b.delayPhases(add, list)
 }
 
 // phases runs the phases in their order, each kind on a topic of its own.
@@ -153,6 +156,9 @@ func (r *report) print(w io.Writer, jsonFile string) error {
 			used = append(used, fmt.Sprintf("all %.1f", all))
 		}
 		fmt.Fprintf(t, "%s\t%.0f\t%s\t%.2f\t%.2f\t%.2f\t%d\t%s\n", p.Name, p.PerSecond, ratio, p.P50, p.P99, p.P999, p.Errors, strings.Join(used, ", "))
+		if p.Note != "" {
+			fmt.Fprintf(t, "  = %s\n", p.Note)
+		}
 		if p.FirstError != "" {
 			fmt.Fprintf(t, "  ! %s\n", p.FirstError)
 		}

@@ -56,14 +56,18 @@ func cpuSeconds(pid int) (float64, error) {
 	return (user + system) / clockTicks, err
 }
 
-// peakRSS is a process's largest resident size in MiB.
-func peakRSS(pid int) float64 {
+// peakRSS is a process's largest resident size in MiB, rss what it is now.
+func peakRSS(pid int) float64 { return statusMiB(pid, "VmHWM:") }
+func rss(pid int) float64     { return statusMiB(pid, "VmRSS:") }
+
+// statusMiB reads a size from /proc/PID/status; 0 when it cannot be read.
+func statusMiB(pid int, name string) float64 {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return kib / 1024
 		}
