@@ -117,12 +117,15 @@ func (p *Parked) open(parent, walDir string) error {
 	if err != nil {
 		return err
 	}
+	// Nothing is written before the first Append: a full disk must not keep it from being read.
 	p.log = log
 	p.r = log.NewReader(log.Start())
-	if segs := log.Segments(); len(segs) > 0 {
-		p.next = segs[len(segs)-1].Base + frames + 1
+	segs := log.Segments()
+	if len(segs) == 0 { // whoever made the directory may not have got to sync its name
+		return p.fs.SyncDir(parent)
 	}
-	return nil // nothing is written before the first Append: a full disk must not keep it from being read
+	p.next = segs[len(segs)-1].Base + frames + 1
+	return nil
 }
 
 // Append parks records, in order, and syncs them. After an error they are not

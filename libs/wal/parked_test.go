@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -151,6 +152,39 @@ func TestParkFailsAndRepeats(t *testing.T) {
 		}
 		must(t, p.Close())
 		must(t, w.Close())
+	})
+}
+
+// TestParkedOutlivesItsDirectory: the name of the queue's directory is durable before a
+// record counts as parked, also when the process that made it could not sync it.
+func TestParkedOutlivesItsDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMem(t)
+		w := open(t, m, small())
+		_, err := appendNames(w, "a")
+		must(t, err)
+		recs := drain(t, w)
+		must(t, w.Close())
+		q := Queue{7, 3, true}
+		failed := false
+		f := vfs.NewFault(m, func(op vfs.Op) vfs.Fault {
+			if !failed && op.Kind == vfs.OpSyncDir && path.Base(op.Path) == parkedDir {
+				failed = true
+				return vfs.Fault{Err: errDisk}
+			}
+			return vfs.Fault{}
+		})
+		if _, err := OpenParked(f, dir, q, Options{}); !errors.Is(err, errDisk) {
+			t.Fatalf("OpenParked = %v", err)
+		}
+		p := openParked(t, f, q)
+		must(t, p.Append(recs))
+		must(t, p.Close())
+		p = openParked(t, m.CrashClone(nil), q)
+		if got := drainParked(t, p); !slices.Equal(namesOf(got), []string{"a"}) {
+			t.Errorf("after the cut %v", namesOf(got))
+		}
+		must(t, p.Close())
 	})
 }
 
