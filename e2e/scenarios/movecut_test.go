@@ -21,8 +21,8 @@ const cutRate = 300
 // than the 6 s of silence after which the second copy of an only one is taken back, and
 // for longer than a lease (3 s) when leadership is to go over.
 var moveCuts = map[string]time.Duration{
-	"pending": 1500 * time.Millisecond, "copying": 1500 * time.Millisecond, "joined": 7 * time.Second,
-	"electing": 3500 * time.Millisecond, "removing": 2 * time.Second, "over": time.Second,
+	"pending": time.Second, "copying": time.Second, "joined": 7 * time.Second,
+	"electing": 3500 * time.Millisecond, "removing": time.Second, "over": time.Second,
 }
 
 // TestMovesCutOff: the network between source and destination is cut in every phase of
