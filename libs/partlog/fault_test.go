@@ -57,6 +57,43 @@ func TestWhatAKillLeftIsSyncedBeforeItIsBelieved(t *testing.T) {
 	}
 }
 
+// What a synced save told is there after a power cut, whatever failed before it: a slot
+// whose name could not be synced when it was made is not durable because it is there.
+func TestStateFaults(t *testing.T) {
+	for n := 1; ; n++ {
+		mem := newFS(t)
+		armed, count, hit := false, 0, false
+		l := lead(t, vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+			if armed && op.Changes() {
+				count++
+			}
+			if armed && op.Changes() && count == n {
+				hit = true
+				return vfs.Fault{Err: syscall.EIO, Lost: true}
+			}
+			return vfs.Fault{}
+		}), Options{})
+		app(t, l, batch(t, streamOf(1), 1, 4, 10), 1)
+		syncLog(t, l)
+		armed = true
+		for hwm := int64(1); hwm <= 4; hwm++ {
+			st := State{CopyID: 7, HWM: hwm}
+			if l.SaveState(st, true) != nil {
+				if err := l.SaveState(st, true); err != nil {
+					t.Fatalf("fault %d: %v", n, err)
+				}
+			}
+			after := open(t, mem.CrashClone(nil), Options{})
+			if got, found := after.State(); !found || got.CopyID != 7 || got.HWM != hwm {
+				t.Fatalf("fault %d: found %t, copy %s up to %d; up to %d was saved", n, found, got.CopyID, got.HWM, hwm)
+			}
+		}
+		if !hit {
+			break
+		}
+	}
+}
+
 // A length that was changed to end exactly at a later batch must not hide the
 // one between.
 func TestBrokenChainOfHeadersHidesNothing(t *testing.T) {

@@ -204,6 +204,7 @@ type slots struct {
 	durable    int    // index of the durable slot; -1: none
 	generation uint64 // highest used
 	files      [2]vfs.File
+	named      [2]bool // the name is on disk; what was there at load is synced by open
 	buf        []byte
 }
 
@@ -243,7 +244,7 @@ func (s *slots) read(i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.files[i] = f
+	s.files[i], s.named[i] = f, true
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
@@ -283,20 +284,26 @@ func (s *slots) save(st *State, start int64, encoded []byte, sync bool) error {
 	return nil
 }
 
+// open opens the file or makes it. Its name is on disk when it returns nil.
 func (s *slots) open(i int) error {
-	if s.files[i] != nil {
-		return nil
-	}
-	f, err := s.fs.Open(s.name(i))
-	if errors.Is(err, fs.ErrNotExist) {
-		if f, err = s.fs.Create(s.name(i)); err == nil {
-			err = s.fs.SyncDir(s.dir)
+	if s.files[i] == nil {
+		f, err := s.fs.Open(s.name(i))
+		if errors.Is(err, fs.ErrNotExist) {
+			s.named[i] = false
+			f, err = s.fs.Create(s.name(i))
 		}
-	}
-	if f != nil {
+		if err != nil {
+			return err
+		}
 		s.files[i] = f
 	}
-	return err
+	if !s.named[i] {
+		if err := s.fs.SyncDir(s.dir); err != nil {
+			return err
+		}
+		s.named[i] = true
+	}
+	return nil
 }
 
 // discard removes a slot whose sync failed: a later sync of the same file could
