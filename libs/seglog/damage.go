@@ -64,13 +64,18 @@ func (l *Log) copyAside(seg *segment, from, to int64) error {
 		return err
 	}
 	f, err := l.fs.Create(path.Join(dir, fmt.Sprintf("%0*d-%d", nameDigits, seg.base, from)))
-	if errors.Is(err, fs.ErrExist) {
-		return nil // by an earlier process
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist): // by an earlier process, which may not have got further
+	case err != nil:
 		return err
+	default:
+		if err := errors.Join(writeSynced(f, b), f.Close()); err != nil {
+			return err
+		}
 	}
-	return errors.Join(writeSynced(f, b), f.Close())
+	// What is copied may be cut from the log next, and that there was damage keeps the
+	// copy of a partition that moved away: neither may go with a power cut.
+	return errors.Join(l.fs.SyncDir(dir), l.fs.SyncDir(l.dir))
 }
 
 func writeSynced(f vfs.File, b []byte) error {

@@ -167,6 +167,28 @@ func TestAnyFlippedBit(t *testing.T) {
 	}
 }
 
+// TestDamageOutlivesAPowerCut: that damage was met, and the bytes that were set aside, are
+// on disk when it is reported: they may be cut next.
+func TestDamageOutlivesAPowerCut(t *testing.T) {
+	m := vfs.NewMem()
+	must(t, build(t, m, 8, 4).Close())
+	f, _ := segmentFile(t, m, 1)
+	_, err := f.WriteAt([]byte{0xff}, HeaderSize+testHead)
+	must(t, errors.Join(err, f.Sync(), f.Close()))
+	var damage []Damage
+	numbers(t, open(t, m, &damage))
+	if len(damage) != 1 || !damage[0].Copied {
+		t.Fatalf("damage %v", damage)
+	}
+	after := m.CrashClone(nil)
+	if was, err := WasDamaged(after, dir); err != nil || !was {
+		t.Errorf("after the cut: damaged %t, %v", was, err)
+	}
+	if list, err := after.ReadDir(dir + "/" + asideDir); err != nil || len(list) != 1 {
+		t.Errorf("after the cut: %v, %v", list, err)
+	}
+}
+
 func TestFailingOpenAndReadAreNotDamage(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.EIO, syscall.EACCES, syscall.ENOMEM} {
 		for _, kind := range []vfs.OpKind{vfs.OpOpen, vfs.OpRead, vfs.OpReadDir, vfs.OpStat, vfs.OpSync} {
