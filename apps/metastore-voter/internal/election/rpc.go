@@ -18,12 +18,13 @@ type Wire struct {
 	RPC  *rpc.Client
 }
 
-func (w *Wire) node(id string) (*nodeapi.ReplicaClient, error) {
+// node is whom to call, and the record by which it is found: another look may find none.
+func (w *Wire) node(id string) (*nodeapi.ReplicaClient, *topic.Member, error) {
 	rec := w.View.Members().ByID[id]
 	if rec == nil || rec.RPCAddr == "" {
-		return nil, fmt.Errorf("call storage node %s: no member of that id", id)
+		return nil, nil, fmt.Errorf("call storage node %s: no member of that id", id)
 	}
-	return nodeapi.NewReplicaClient(w.RPC.Peer(id, rec.RPCAddr)), nil
+	return nodeapi.NewReplicaClient(w.RPC.Peer(id, rec.RPCAddr)), rec, nil
 }
 
 // Fence implements Nodes. Positions that had no room are asked for by themselves.
@@ -40,7 +41,7 @@ func (w *Wire) Fence(ctx context.Context, node string, items []Fence) ([]Promise
 }
 
 func (w *Wire) fence(ctx context.Context, node string, items []Fence) ([]Promise, error) {
-	c, err := w.node(node)
+	c, _, err := w.node(node)
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +84,10 @@ const maxPrimed = 4 << 20
 
 // Prime implements Nodes.
 func (w *Wire) Prime(ctx context.Context, node string, items []Prime) error {
-	c, err := w.node(node)
+	c, self, err := w.node(node)
 	if err != nil {
 		return err
 	}
-	self := w.View.Members().ByID[node]
 	var req nodeapi.PrimeRequest
 	size := 0
 	for _, it := range items {
@@ -112,11 +112,10 @@ func (w *Wire) Prime(ctx context.Context, node string, items []Prime) error {
 
 // HandOver implements Nodes: the partitions of a call stand still together.
 func (w *Wire) HandOver(ctx context.Context, node string, items []HandOver) ([]bool, error) {
-	c, err := w.node(node)
+	c, self, err := w.node(node)
 	if err != nil {
 		return nil, err
 	}
-	self := w.View.Members().ByID[node]
 	out := make([]bool, len(items))
 	var calls sync.WaitGroup
 	for i, it := range items {
@@ -133,7 +132,7 @@ func (w *Wire) HandOver(ctx context.Context, node string, items []HandOver) ([]b
 
 // Standing implements Nodes.
 func (w *Wire) Standing(ctx context.Context, node string, refs []topic.Ref) ([]Standing, error) {
-	c, err := w.node(node)
+	c, _, err := w.node(node)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func (w *Wire) Standing(ctx context.Context, node string, refs []topic.Ref) ([]S
 
 // Vouch asks the leader of partitions about their copies.
 func (w *Wire) Vouch(ctx context.Context, node string, refs []topic.Ref) ([]nodeapi.Vouch, error) {
-	c, err := w.node(node)
+	c, _, err := w.node(node)
 	if err != nil {
 		return nil, err
 	}
