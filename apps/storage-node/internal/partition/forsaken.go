@@ -22,12 +22,12 @@ func (p *Partition) stalled() bool {
 
 // GiveUp ends the leadership of a partition whose disk does not answer, if
 // others have copies of it: they go on. It waits for nothing, and costs next to
-// nothing while the disk is well.
+// nothing while the disk is well. The append lock may be held by a write to that disk:
+// then this does nothing, so that the other partitions get their turn, and is called again.
 func (p *Partition) GiveUp() {
-	if !p.stalled() {
+	if !p.stalled() || !p.mu.TryLock() {
 		return
 	}
-	p.mu.Lock()
 	if p.leader == nil || p.setSize < 2 {
 		p.mu.Unlock()
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
 	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -98,4 +99,21 @@ func TestFollowIsTriedAgain(t *testing.T) {
 			t.Fatal("it follows although its log does not")
 		}
 	}
+}
+
+// A write that does not return holds the append lock. Whoever looks for disks that do
+// not answer goes on to the next partition, and looks again later.
+func TestGiveUpWaitsForNoWrite(t *testing.T) {
+	p := &Partition{s: &Shared{Mono: func() int64 { return stallMS + 1 }}}
+	p.syncing.Store(1)
+	p.mu.Lock()
+	looked := make(chan struct{})
+	go func() { p.GiveUp(); close(looked) }()
+	select {
+	case <-looked:
+	case <-time.After(testkit.Patience):
+		t.Error("it waits for the write")
+	}
+	p.mu.Unlock()
+	<-looked
 }
