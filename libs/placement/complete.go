@@ -14,7 +14,8 @@ import (
 // copy still.
 //
 // Each goes to one of nodes (Candidates gives them) that has none of the partition, in
-// a zone that it is not in yet where there is one, then where the fewest replicas are.
+// a zone that it is not in yet where there is one, then where the fewest replicas are,
+// and to none whose disk is full.
 // A partition gets one at a time, and none while it is moving or nobody leads it (what
 // is lost is an operator's business). Those that have the fewest come first. The plan is
 // empty when nothing lacks, or no node is left for what does.

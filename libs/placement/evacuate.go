@@ -10,7 +10,9 @@ import (
 // nodes (Candidates gives them; the node itself is not among them) that has none of
 // the partition, in a zone that it is not in yet where there is one, then where the
 // fewest replicas are. A partition that is moving already is left alone until it has
-// moved; one that nobody can take stays. The order is that of the assignments.
+// moved; one that nobody can take stays, and nobody takes one on a full disk: such a
+// move would wait there, while a node with room may come. The order is that of the
+// assignments.
 func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving []topic.Move) []Move {
 	load := slices.Clone(nodes)
 	under := arriving(load, moving)
@@ -43,7 +45,7 @@ func receiver(load []Node, a *topic.Assignment, from string) *Node {
 	}
 	var best *Node
 	for i := range load {
-		if n := &load[i]; n.ID != from && !a.On(n.ID) && (best == nil || better(n, best, stay, "")) {
+		if n := &load[i]; n.ID != from && !n.Full && !a.On(n.ID) && (best == nil || better(n, best, stay, "")) {
 			best = n
 		}
 	}

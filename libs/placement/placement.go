@@ -2,12 +2,15 @@
 // go. It is a pure function of what the metastore knows: same input, same answer.
 //
 // Invariant: the replicas of a partition are on distinct nodes, and on distinct
-// zones as far as there are zones; a node that is dead or draining gets nothing;
-// where zones do not force otherwise, the numbers of replicas of the nodes come
-// closer to each other or stay within one.
+// zones as far as there are zones; a node that is dead or draining gets nothing, and
+// one whose disk is full gets nothing that a node with room can have: of a new topic
+// only what fits nowhere else, of what is placed already nothing. Where zones and full
+// disks do not force otherwise, the numbers of replicas of the nodes come closer to
+// each other or stay within one.
 //
 // It moves nothing that is placed already, and elects nobody: those are
-// decisions of their own. TestAssignProperties shows what always holds.
+// decisions of their own. TestAssignProperties and TestFullNodesComeLast show what
+// always holds.
 package placement
 
 import (
@@ -19,11 +22,17 @@ import (
 // firstEpoch is the leader epoch of a partition that nobody led before.
 const firstEpoch topic.Epoch = 1
 
+// FullPercent is the use of a data disk, in percent, from which on it counts as full
+// here and for moves: a storage node refuses commits at about that, so that a replica
+// that is sent there cannot become whole, and one that leads there serves nothing.
+const FullPercent = 95
+
 // Node is a storage node that may get replicas, and its load.
 type Node struct {
 	ID       string
 	DiskID   topic.ID64
 	Zone     string // "" counts as a zone of its own
+	Full     bool   // its disk is: it gets only what no other node can have
 	Replicas int    // of all topics
 	Leads    int    // partitions of all topics
 }
@@ -58,14 +67,18 @@ func Loaded(members []topic.Member, loads topic.Loads) []Node {
 			continue
 		}
 		has := loads[m.ID]
-		nodes = append(nodes, Node{ID: m.ID, DiskID: m.DiskID, Zone: m.Zone, Replicas: has.Replicas, Leads: has.Leads})
+		nodes = append(nodes, Node{ID: m.ID, DiskID: m.DiskID, Zone: m.Zone, Full: Full(m), Replicas: has.Replicas, Leads: has.Leads})
 	}
 	return nodes
 }
 
+// Full tells whether a member's disk is, as far as the record says. The records of a
+// metastate.View say it as of the registration: give those that heartbeats refresh.
+func Full(m *topic.Member) bool { return m.DiskUsedPercent >= FullPercent }
+
 // Assign places the partitions of a new topic, index by index: each replica on
 // the node with the fewest replicas so far, each leader on that one of its
-// replicas that leads least. The leader stands first in the set: it is the one
+// replicas that leads least, full nodes only where no other is left. The leader stands first in the set: it is the one
 // that leads when all is well. A replicated partition begins without a leader:
 // its first one, too, is elected by a majority that promised the epoch. It
 // leaves nodes as they are. The error is a
@@ -97,7 +110,7 @@ func AssignAway(t *topic.Topic, nodes []Node, away []string) ([]topic.Assignment
 		first := 0
 		for i, n := range chosen {
 			n.Replicas++
-			if f := chosen[first]; n.Leads < f.Leads || n.Leads == f.Leads && f.ID == avoid {
+			if leadsBetter(n, chosen[first], avoid) {
 				first = i
 			}
 		}
@@ -111,6 +124,14 @@ func AssignAway(t *topic.Topic, nodes []Node, away []string) ([]topic.Assignment
 		}
 	}
 	return out, nil
+}
+
+// leadsBetter tells whether a is to lead rather than b, of the replicas of a partition.
+func leadsBetter(a, b *Node, avoid string) bool {
+	if a.Full != b.Full {
+		return b.Full
+	}
+	return a.Leads < b.Leads || a.Leads == b.Leads && b.ID == avoid
 }
 
 // choose picks n distinct nodes, one by one.
@@ -129,9 +150,12 @@ func choose(nodes []Node, n int, avoid string) []*Node {
 	return chosen
 }
 
-// better tells whether a is the better next choice: a zone that has no replica
-// yet, then fewer replicas, then fewer leaderships, then the lower id.
+// better tells whether a is the better next choice: room on its disk, then a zone that
+// has no replica yet, then fewer replicas, then fewer leaderships, then the lower id.
 func better(a, b *Node, chosen []*Node, avoid string) bool {
+	if a.Full != b.Full {
+		return b.Full
+	}
 	switch freshA, freshB := freshZone(a, chosen), freshZone(b, chosen); {
 	case freshA != freshB:
 		return freshA

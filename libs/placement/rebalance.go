@@ -15,7 +15,8 @@ type Move struct {
 
 // Rebalance plans the moves after which every node has floor or ceil of the
 // average number of replicas, where distinct nodes and zones allow it. nodes may
-// receive (Candidates gives them); what lies on others stays and counts for nothing.
+// receive (Candidates gives them); what lies on others stays and counts for nothing. One
+// with a full disk only gives.
 // A partition that is moving counts at its destination and is left alone.
 //
 // Each move goes from a node to one that has at least two fewer, so that a plan,
@@ -42,6 +43,7 @@ type balance struct {
 // load is what a node has.
 type load struct {
 	zone     string
+	full     bool // it gives, and does not receive
 	replicas int
 	firsts   int   // partitions that it leads when all is well
 	movable  []int // indexes of parts that have a replica here
@@ -58,7 +60,7 @@ type layout struct {
 func newBalance(nodes []Node, assignments []topic.Assignment, moving []topic.Move) *balance {
 	b := &balance{nodes: make(map[string]*load, len(nodes))}
 	for i := range nodes {
-		b.nodes[nodes[i].ID] = &load{zone: nodes[i].Zone}
+		b.nodes[nodes[i].ID] = &load{zone: nodes[i].Zone, full: nodes[i].Full}
 		b.order = append(b.order, nodes[i].ID)
 	}
 	slices.Sort(b.order)
@@ -126,6 +128,9 @@ func (b *balance) next() (Move, bool) {
 		for _, to := range receivers {
 			if b.nodes[from].replicas-b.nodes[to].replicas < 2 {
 				break // those that follow have more
+			}
+			if b.nodes[to].full {
+				continue
 			}
 			if at := b.choose(from, to); at >= 0 {
 				return b.move(at, from, to), true

@@ -120,9 +120,10 @@ type term struct {
 	since   time.Duration // when the barrier had passed or a deaf time ended: from then on silence counts
 	deaf    bool          // the last pass found that nobody is heard; since and deaf belong to the judging loop
 
-	mu      sync.Mutex // guards heard and pending
+	mu      sync.Mutex // guards heard, pending and disks
 	heard   map[string]time.Duration
 	pending map[string]metastate.Heartbeat // stamps that are not in an entry yet
+	disks   map[string]diskUse             // of everybody heard in this term, or stamped before
 	urgent  chan struct{}                  // a stamp must not wait
 
 	// placeMu guards placing: the partitions of creates under way, which count
@@ -204,7 +205,7 @@ func (c *Controller) lead(ctx context.Context) {
 	t := &term{
 		elected: elected, since: c.mono(), heard: map[string]time.Duration{},
 		pending: map[string]metastate.Heartbeat{}, urgent: make(chan struct{}, 1),
-		placing: map[topic.Incarnation][]topic.Assignment{},
+		placing: map[topic.Incarnation][]topic.Assignment{}, disks: c.stampedUse(),
 	}
 	c.term.Store(t)
 	c.log.Info("leading the metastore", "cluster", c.raft.View().ClusterID())

@@ -194,7 +194,11 @@ func (c *Controller) stateOf(ctx context.Context, id string) (*decommission.Stat
 
 // localState is what this leader knows without asking anybody.
 func (c *Controller) localState(m *topic.Member) (*decommission.State, error) {
-	s := &decommission.State{Member: *m, Members: c.raft.View().Members().ByID, Self: c.cfg.NodeID, Moving: map[topic.Ref]bool{}}
+	s := &decommission.State{Member: *m, Members: map[string]*topic.Member{}, Self: c.cfg.NodeID, Moving: map[topic.Ref]bool{}}
+	members := c.memberList()
+	for i := range members {
+		s.Members[members[i].ID] = &members[i]
+	}
 	conf := c.raft.Configuration()
 	a := &applicant{conf: conf, self: c.raft.ServerID(), stats: c.raft.Stats().Servers}
 	own := serverOf(conf, m)

@@ -17,7 +17,7 @@ func (c *Controller) newMoves() (err error) {
 	c.moves, err = moves.New(moves.Config{
 		View: c.raft.View(), Read: c.raft.Read, Sure: c.sure, Nodes: c.cfg.Nodes, Elections: c.elections,
 		Log: c.log, Registry: c.cfg.Registry, Mono: c.mono, WallMS: c.wallMS,
-		Assigned: c.allAssigned,
+		Assigned: c.allAssigned, Members: c.memberList,
 		Propose: func(ctx context.Context, e metastate.Entry) (*metastate.Result, error) {
 			_, res, err := c.propose(ctx, e)
 			return res, err

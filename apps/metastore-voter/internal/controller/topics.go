@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -145,16 +144,6 @@ func unregistered(err error) error {
 		return problem.New(problem.NotReady, "the leader has not registered itself yet")
 	}
 	return err
-}
-
-func (c *Controller) memberList() []topic.Member {
-	table := c.raft.View().Members().ByID
-	out := make([]topic.Member, 0, len(table))
-	for _, m := range table {
-		out = append(out, *m)
-	}
-	slices.SortFunc(out, func(a, b topic.Member) int { return strings.Compare(a.ID, b.ID) })
-	return out
 }
 
 // UpdateTopic implements metaapi.Voter.

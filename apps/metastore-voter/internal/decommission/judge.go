@@ -7,6 +7,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -194,10 +195,39 @@ func (s *State) receivers() []metaapi.Reason {
 		}
 	}
 	if len(short) == 0 {
-		return nil
+		return s.room()
 	}
 	r := reason(metaapi.BelowReplicationFactor, "%d other live storage nodes are fewer than the replicas that partitions of some topics have", live)
 	return []metaapi.Reason{about(r, short)}
+}
+
+// room: a full disk takes nothing, so that what could go to such nodes only stays.
+func (s *State) room() []metaapi.Reason {
+	free, full := []string{}, 0
+	for id, m := range s.Members {
+		switch {
+		case id == s.Member.ID || m.Role != topic.RoleStorage || m.Status != topic.StatusAlive || m.Draining:
+		case placement.Full(m):
+			full++
+		default:
+			free = append(free, id)
+		}
+	}
+	if full == 0 {
+		return nil
+	}
+	var stay []string
+	for _, a := range s.Settled() {
+		_, replica := a.ReplicaOn(s.Member.ID)
+		if replica && !slices.ContainsFunc(free, func(id string) bool { return !a.On(id) }) {
+			stay = append(stay, a.Topic)
+		}
+	}
+	if len(stay) == 0 {
+		return nil
+	}
+	r := reason(metaapi.NoReceivers, "%d partitions of %s have nowhere to go: the disks of %d live storage nodes are %d %% full or more", len(stay), s.Member.ID, full, placement.FullPercent)
+	return []metaapi.Reason{about(r, stay)}
 }
 
 // wanted is the replica set that a partition is to have at the end: in the middle of

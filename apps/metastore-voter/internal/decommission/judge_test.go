@@ -8,6 +8,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -51,6 +52,7 @@ func (s *State) change(id string, f func(*topic.Member)) {
 func dead(m *topic.Member)     { m.Status = topic.StatusDead }
 func drains(m *topic.Member)   { m.Draining, m.DrainingMS = true, 50 }
 func accepted(m *topic.Member) { m.LossAcceptedBy = "ann" }
+func full(m *topic.Member)     { m.DiskUsedPercent = placement.FullPercent }
 func stays(m *topic.Member)    { m.Draining, m.DrainingMS = false, 0 }
 
 // TestJudge has a row per reason and per step.
@@ -81,6 +83,19 @@ func TestJudge(t *testing.T) {
 			s.change("s3", drains)
 			s.Members["s4"].Role = topic.RoleVoter
 		}, Wait, metaapi.NoReceivers, 0},
+		"whoever could take them is full": {"s1", func(s *State) {
+			s.copies("a", "s1", "s2", "s3")
+			s.copies("b", "s2", "s3", "s1")
+			s.change("s4", full)
+		}, Wait, metaapi.NoReceivers, 0},
+		"one that could take them is full": {"s1", func(s *State) { s.copies("a", "s1"); s.change("s2", full); s.change("s4", full) }, Wait, "", 0},
+		"all are full, and it moves": {"s1", func(s *State) {
+			s.copies("a", "s1")
+			s.Moving[s.Copies[0].Ref] = true
+			for _, id := range []string{"s2", "s3", "s4"} {
+				s.change(id, full)
+			}
+		}, Wait, "", 0},
 		"the last one, with nothing on it": {"s1", func(s *State) {
 			for _, id := range []string{"s2", "s3", "s4"} {
 				s.change(id, dead)

@@ -72,9 +72,12 @@ func (r *Runner) lacking() (*state, []placement.Move, error) {
 	for _, t := range topics {
 		factors[t.Incarnation] = t.ReplicationFactor
 	}
-	members := r.cfg.View.Members().ByID
-	plan := placement.Complete(placement.Candidates(r.members(), assigned), assigned, s.moves,
+	list, members := r.cfg.Members(), map[string]bool{}
+	for i := range list {
+		members[list[i].ID] = true
+	}
+	plan := placement.Complete(placement.Candidates(list, assigned), assigned, s.moves,
 		func(id topic.Incarnation) int { return factors[id] }, // 0 of a create under way: it has all
-		func(node string) bool { return members[node] != nil })
+		func(node string) bool { return members[node] })
 	return s, plan, nil
 }

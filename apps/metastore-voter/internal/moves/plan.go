@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -24,8 +22,8 @@ const (
 	planEvery = time.Second
 )
 
-// rebalancing is whether a rebalance goes on. It begins when a storage node comes
-// or returns, and with each term, because the voter that led before may have been
+// rebalancing is whether a rebalance goes on. It begins when a storage node comes,
+// returns or has room on its disk again, and with each term, because the voter that led before may have been
 // in the middle of one; it ends when the plan is empty.
 type rebalancing struct {
 	nodes map[string]topic.ID64 // that could receive at the last look, and their disks
@@ -37,11 +35,12 @@ type rebalancing struct {
 func newRebalancing(now time.Duration) rebalancing { return rebalancing{since: now} }
 
 // due looks who is there and tells whether to plan now.
-func (b *rebalancing) due(members map[string]*topic.Member, now time.Duration) bool {
+func (b *rebalancing) due(members []topic.Member, now time.Duration) bool {
 	nodes := map[string]topic.ID64{}
-	for id, m := range members {
-		if m.Role == topic.RoleStorage && m.Status == topic.StatusAlive && !m.Draining {
-			nodes[id] = m.DiskID
+	for i := range members {
+		m := &members[i]
+		if m.Role == topic.RoleStorage && m.Status == topic.StatusAlive && !m.Draining && !placement.Full(m) {
+			nodes[m.ID] = m.DiskID
 		}
 	}
 	for id, disk := range nodes {
@@ -61,7 +60,7 @@ func (b *rebalancing) due(members map[string]*topic.Member, now time.Duration) b
 func (r *Runner) balance(ctx context.Context) {
 	r.plan.Lock()
 	defer r.plan.Unlock()
-	if !r.rebalance.due(r.cfg.View.Members().ByID, r.cfg.Mono()) {
+	if !r.rebalance.due(r.cfg.Members(), r.cfg.Mono()) {
 		return
 	}
 	waiting, err := r.rebalanceLocked(ctx)
@@ -88,7 +87,7 @@ func (r *Runner) rebalanceLocked(ctx context.Context) (waiting int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the assignments: %w", err)
 	}
-	plan := placement.Rebalance(placement.Candidates(r.members(), assigned), assigned, s.moves)
+	plan := placement.Rebalance(placement.Candidates(r.cfg.Members(), assigned), assigned, s.moves)
 	if len(plan) == 0 {
 		r.rebalance.armed = false
 		return 0, nil
@@ -98,16 +97,6 @@ func (r *Runner) rebalanceLocked(ctx context.Context) (waiting int, err error) {
 		r.cfg.Log.Info("rebalancing", "moves_begun", begun, "moves_planned", len(plan))
 	}
 	return len(plan) - begun, err
-}
-
-// members are all members, by id.
-func (r *Runner) members() []topic.Member {
-	members := slices.SortedFunc(maps.Values(r.cfg.View.Members().ByID), func(a, b *topic.Member) int { return strings.Compare(a.ID, b.ID) })
-	out := make([]topic.Member, 0, len(members))
-	for _, m := range members {
-		out = append(out, *m)
-	}
-	return out
 }
 
 // Begin begins moves for a reason, as many as there is room for and the metastore

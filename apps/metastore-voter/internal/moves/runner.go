@@ -52,6 +52,7 @@ type Config struct {
 	Sure      func(context.Context) error              // a barrier: this voter leads, and what Read shows is all
 	Propose   func(context.Context, metastate.Entry) (*metastate.Result, error)
 	Assigned  func() ([]topic.Assignment, error) // every partition, those of creates under way included
+	Members   func() []topic.Member              // everybody, by id, with the use of their disks as it was heard last
 	Nodes     Nodes
 	Elections Elections
 	Log       *slog.Logger

@@ -9,20 +9,15 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/quorum"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-const (
-	// silentAfter: beside a lone copy nothing is committed without the destination;
-	// when it has fetched nothing for so long it is taken back. Longer than the lease
-	// of a leader, so that a pause that nobody notices is none here either.
-	silentAfter = 2 * quorum.LeaseMS * time.Millisecond
-	// fullPercent is the use of a destination's disk from which on nothing more is
-	// moved there: storage nodes refuse commits at 95 and more. A copy that only lacks
-	// its end still becomes one of several; a lone one would lead and refuse.
-	fullPercent = 95
-)
+// silentAfter: beside a lone copy nothing is committed without the destination;
+// when it has fetched nothing for so long it is taken back. Longer than the lease
+// of a leader, so that a pause that nobody notices is none here either.
+const silentAfter = 2 * quorum.LeaseMS * time.Millisecond
 
 // scene is what a step is decided by.
 type scene struct {
@@ -95,10 +90,12 @@ func (s *scene) moved(r topic.Replica) bool {
 	return m == nil || m.DiskID != r.DiskID
 }
 
-// full tells whether the destination's disk is.
+// full tells whether the destination's disk is, so that nothing more is moved there. A
+// copy that only lacks its end still becomes one of several; a lone one would lead and
+// refuse.
 func (s *scene) full() bool {
 	m := s.members[s.move.To]
-	return m != nil && m.DiskUsedPercent >= fullPercent
+	return m != nil && placement.Full(m)
 }
 
 // answered tells whether the leader's word holds for what the metastore shows.
