@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/apps/storage-node/storage"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
@@ -412,16 +413,25 @@ func TestRetentionDropsAndCounts(t *testing.T) {
 	})
 }
 
-// A full disk refuses commits with applied no and takes them again when there is room.
+// A full disk refuses commits with applied no and takes them again when there is room,
+// also while the pass over all partitions stands at one of them.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := vfs.NewMem()
+		mem, hangs := vfs.NewMem(), make(chan struct{})
 		mem.SetCapacity(1 << 20)
-		c := newCluster(t, mem, "data")
+		c := newCluster(t, vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
+			if strings.Contains(op.Path, "hangs") {
+				<-hangs
+			}
+			return vfs.Fault{}
+		}), "data")
+		c.put("hangs", 2, onePartition())
 		c.put("orders", 1, onePartition())
 		p := c.start()
 		defer p.shutDown()
+		defer close(hangs)
 		p.mustCommit("orders", 0, batch(1, 1))
+		pass(storage.DefaultRetentionEvery + time.Second)
 		f, err := mem.Create("data/ballast")
 		if err != nil {
 			t.Fatal(err)

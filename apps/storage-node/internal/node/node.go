@@ -167,7 +167,8 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { n.deadlines.Run(life) })
 	wg.Go(func() { n.flusher.Run(life) })
 	wg.Go(func() { n.watch(life) })
-	wg.Go(func() { n.housekeep(life) })
+	wg.Go(func() { every(life, diskEvery, n.watchDisk) })
+	wg.Go(func() { every(life, n.cfg.RetentionEvery, func() { n.retain(life) }) })
 	wg.Go(func() { every(life, stallEvery, n.giveUpStalled) })
 	var scrub scrubber
 	wg.Go(func() { every(life, scrubEvery, func() { scrub.next(n) }) })

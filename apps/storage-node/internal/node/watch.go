@@ -74,26 +74,6 @@ func (n *Node) reconcile(ctx context.Context) (again bool) {
 	return again
 }
 
-// housekeep runs the passes that need no hurry.
-func (n *Node) housekeep(ctx context.Context) {
-	disk := time.NewTicker(diskEvery)
-	defer disk.Stop()
-	retention := time.NewTicker(n.cfg.RetentionEvery)
-	defer retention.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-disk.C:
-			if err := n.lookAtDisk(); err != nil {
-				n.log.Warn("free space of the data disk is unknown", "error", err)
-			}
-		case <-retention.C:
-			n.retain(ctx)
-		}
-	}
-}
-
 const (
 	// diskEvery: free space is looked at this often; a disk does not fill faster
 	// than minFree in that time.
@@ -103,6 +83,14 @@ const (
 	// disk it is a twentieth.
 	minFree = 128 << 20
 )
+
+// watchDisk looks again. It has a goroutine of its own: a pass over all partitions may
+// take minutes, and in that time the disk may fill up.
+func (n *Node) watchDisk() {
+	if err := n.lookAtDisk(); err != nil {
+		n.log.Warn("free space of the data disk is unknown", "error", err)
+	}
+}
 
 func (n *Node) lookAtDisk() error {
 	total, free, err := n.cfg.FS.Usage(n.cfg.DataDir)
