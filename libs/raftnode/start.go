@@ -54,6 +54,11 @@ func openStores(cfg *Config, r *room, fail func(error)) (_ *stores, err error) {
 	if s.snaps, err = openSnapshots(cfg.Dir, newHCLog(cfg.Logger)); err != nil {
 		return nil, err
 	}
+	// A vote that is synced is worth nothing in a file whose name goes with a power cut:
+	// bbolt syncs no directory.
+	if err := errors.Join(syncDirOf(filepath.Join(cfg.Dir, logFile)), syncDirOf(filepath.Clean(cfg.Dir))); err != nil {
+		return nil, fmt.Errorf("open raft directory: %w", err)
+	}
 	if s.applied, err = s.state.applied(); err != nil {
 		return nil, err
 	}
