@@ -186,3 +186,32 @@ func TestNobodyMakesACopyCutWhatIsCommitted(t *testing.T) {
 		c.inSync("s1", "s2")
 	})
 }
+
+// A fetch of many partitions with large positions: an answer that is full has none of
+// those that are left, which get them with the next one. A reply beyond its bound would
+// be refused, and asked for again, for ever.
+func TestPositionsOfManyFitIntoAnAnswer(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s2", "s3")
+		a := c.assignment()
+		own, _ := a.ReplicaOn("s2")
+		q := nodeapi.FetchPartition{Target: nodeapi.Target{Ref: a.Ref, DiskID: 1, Epoch: a.LeaderEpoch}, Copy: own.CopyID, MaxBytes: 1 << 20}
+		fetch := func(list ...nodeapi.FetchPartition) []nodeapi.FetchAnswer {
+			res, err := c.nodes["s1"].role.Replica().Fetch(t.Context(), &nodeapi.FetchRequest{
+				From: "s2", Disk: 2, Boot: c.nodes["s2"].boot, MaxBytes: 1, Partitions: list,
+			})
+			if err != nil || len(res.Partitions) != len(list) {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			return res.Partitions
+		}
+		both := fetch(q, q)
+		if both[0].Position == nil || both[1].Position != nil || len(both[1].Batches) > 0 {
+			t.Errorf("two in one answer with room for none: positions %t, then %t and %d bytes", both[0].Position != nil, both[1].Position != nil, len(both[1].Batches))
+		}
+		if one := fetch(q); one[0].Position == nil {
+			t.Error("alone it has its positions")
+		}
+	})
+}

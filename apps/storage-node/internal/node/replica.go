@@ -157,6 +157,7 @@ func (f *fetch) ask(i int, final bool) {
 	a, news := f.parts[i].Fetch(&partition.Fetching{
 		From:           quorum.Replica{Node: f.req.From, Disk: f.req.Disk, Copy: q.Copy},
 		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: room,
+		Full: f.room <= 0 && len(f.answers) > 0,
 	})
 	if bounded {
 		f.n.catchUp.spent(len(a.Batches))

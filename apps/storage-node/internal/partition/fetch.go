@@ -20,6 +20,10 @@ type Fetching struct {
 	Final bool
 	// Room is how many bytes of batches the whole answer may still have.
 	Room int
+	// Full: others have filled the answer. Positions and a log start wait for the next
+	// one: those of hundreds of partitions together are more than a reply may have, and
+	// one that is refused would be asked for again, for ever.
+	Full bool
 }
 
 // Fetch judges a follower's fetch, counts it, and answers it. news is false when
@@ -107,12 +111,15 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 		a.Status = nodeapi.FetchDiverging
 		return a, true
 	case quorum.Snapshot:
+		if f.Full {
+			return a, false
+		}
 		return p.answerStart(a), true
 	case quorum.Records:
 	}
 	news := f.Final && a.HWM > f.HWM || a.Round > f.Round
 	p.posMu.Lock()
-	if p.posVersion > f.PositionSeen {
+	if p.posVersion > f.PositionSeen && !f.Full {
 		a.PositionVersion, a.PositionGeneration, a.Position = p.posVersion, p.state.PositionGeneration, p.state.Position
 		if a.Position == nil {
 			a.Position = []byte{}
@@ -126,8 +133,8 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 	}
 	chunk, err := p.log.Read(f.Offset, end, min(f.MaxBytes, f.Room), nil)
 	switch {
-	case errors.Is(err, partlog.ErrGone):
-		return p.answerStart(a), true // retention went on meanwhile
+	case errors.Is(err, partlog.ErrGone): // retention went on meanwhile; there is room, so it is not full
+		return p.answerStart(a), true
 	case err != nil:
 		p.s.Log.Warn("a fetch cannot be read", "partition", p.ref.String(), "offset", f.Offset, "error", err)
 		a.Status = nodeapi.FetchUnavailable
