@@ -79,7 +79,8 @@ func promiseOf(f *Fence, a *nodeapi.FenceAnswer) Promise {
 	}
 }
 
-// maxPrimed is where the positions of further partitions go into another call.
+// maxPrimed bounds the positions of the partitions that share a call; those of one
+// may be more, up to what a call may carry.
 const maxPrimed = 4 << 20
 
 // Prime implements Nodes.
@@ -88,26 +89,35 @@ func (w *Wire) Prime(ctx context.Context, node string, items []Prime) error {
 	if err != nil {
 		return err
 	}
-	var req nodeapi.PrimeRequest
-	size := 0
-	for _, it := range items {
-		req.Items = append(req.Items, nodeapi.PrimeItem{
-			Target: nodeapi.Target{Ref: it.Ref, DiskID: self.DiskID, Epoch: it.Epoch}, Positions: it.Positions,
-		})
-		for _, p := range it.Positions {
-			size += len(p)
+	for _, part := range primes(items) {
+		var req nodeapi.PrimeRequest
+		for _, it := range part {
+			req.Items = append(req.Items, nodeapi.PrimeItem{
+				Target: nodeapi.Target{Ref: it.Ref, DiskID: self.DiskID, Epoch: it.Epoch}, Positions: it.Positions,
+			})
 		}
-		if size > maxPrimed {
-			if err := c.Prime(ctx, &req); err != nil {
-				return fmt.Errorf("prime %s: %w", node, err)
-			}
-			req.Items, size = nil, 0
+		if err := c.Prime(ctx, &req); err != nil {
+			return fmt.Errorf("prime %s: %w", node, err)
 		}
-	}
-	if err := c.Prime(ctx, &req); err != nil {
-		return fmt.Errorf("prime %s: %w", node, err)
 	}
 	return nil
+}
+
+// primes shares partitions out over calls, in order.
+func primes(items []Prime) (calls [][]Prime) {
+	size := 0
+	for i, it := range items {
+		own := 0
+		for _, p := range it.Positions {
+			own += len(p)
+		}
+		if size += own; i == 0 || size > maxPrimed {
+			calls, size = append(calls, nil), own
+		}
+		last := &calls[len(calls)-1]
+		*last = append(*last, it)
+	}
+	return calls
 }
 
 // HandOver implements Nodes: the partitions of a call stand still together.

@@ -1,6 +1,7 @@
 package election
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/metastate"
@@ -36,5 +37,31 @@ func TestWireOutlivesItsMembers(t *testing.T) {
 	ok, err := (&Wire{View: &vanishing{View: meta}, RPC: client}).HandOver(t.Context(), "s1", []HandOver{{Ref: ref, Epoch: 2}})
 	if err != nil || ok[0] {
 		t.Errorf("nobody is there to hand over: %v, %v", ok, err)
+	}
+}
+
+// Positions that are large have a call of their own: one that is more than a call may
+// carry would be refused at each election.
+func TestPrimesFitIntoCalls(t *testing.T) {
+	sized := func(size int) Prime {
+		return Prime{Positions: [][]byte{make([]byte, size/2), make([]byte, size-size/2)}}
+	}
+	small, most, huge := sized(100), sized(maxPrimed), sized(5*maxPrimed)
+	for name, c := range map[string]struct {
+		items []Prime
+		want  []int // items of each call
+	}{
+		"none":                {nil, nil},
+		"small ones together": {[]Prime{small, small, small}, []int{3}},
+		"as much as goes":     {[]Prime{sized(maxPrimed - 100), small, small}, []int{2, 1}},
+		"a huge one alone":    {[]Prime{small, most, huge, small, huge}, []int{1, 1, 1, 1, 1}},
+	} {
+		var got []int
+		for _, part := range primes(c.items) {
+			got = append(got, len(part))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
