@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -150,25 +151,20 @@ func (c *Controller) lostPartition(ctx context.Context, ref topic.Ref) (*topic.A
 	return a, &l, nil
 }
 
-// fresh chooses where a partition begins anew.
+// fresh chooses where a partition begins anew: where it was, but for a full disk, which
+// would serve nothing, as long as another node has room.
 func (c *Controller) fresh(a *topic.Assignment) (topic.Replica, error) {
 	nodes, err := c.nodes(nil)
 	if err != nil {
 		return topic.Replica{}, err
 	}
-	var best *placement.Node
-	for i := range nodes {
-		n := &nodes[i]
-		if n.ID == a.Replicas[0].Node {
-			best = n
-			break
-		}
-		if best == nil || n.Replicas < best.Replicas {
-			best = n
-		}
-	}
-	if best == nil {
+	if len(nodes) == 0 {
 		return topic.Replica{}, problem.New(problem.NotEnoughStorage, "no live storage node takes the partition").With("live", 0).With("wanted", 1)
 	}
+	rank := map[bool]int{true: 1}
+	best := slices.MinFunc(nodes, func(x, y placement.Node) int {
+		was := a.Replicas[0].Node
+		return cmp.Or(rank[x.Full]-rank[y.Full], rank[x.ID != was]-rank[y.ID != was], x.Replicas-y.Replicas)
+	})
 	return topic.Replica{Node: best.ID, DiskID: best.DiskID}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
@@ -105,5 +106,16 @@ func TestResetOfAVanishedLoneCopy(t *testing.T) {
 	now := r.parts(t)[0]
 	if now.Leader != a.Leader || len(now.Replicas) != 1 || now.Replicas[0].CopyID != 0 || now.Reset != now.LeaderEpoch || now.LeaderEpoch <= a.LeaderEpoch {
 		t.Errorf("after the reset: %+v", now)
+	}
+	a = r.parts(t)[1]
+	r.nodes.mu.Lock()
+	r.nodes.vanished[a.Ref] = true
+	r.nodes.mu.Unlock()
+	r.uses(t, a.Leader, placement.FullPercent)
+	if err := reset(); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.parts(t)[1]; now.Leader == a.Leader || now.Leader == "" {
+		t.Errorf("begun anew on a full disk: %+v", now)
 	}
 }
