@@ -25,7 +25,7 @@ func devCommand() *cli.Command {
 			&cli.IntFlag{Name: "gateways", Value: 1, Usage: "ingress gateways"},
 			&cli.IntFlag{Name: "base-port", Value: 7942, Usage: "client `port` of the first gateway; all other ports lie within the 60 from there"},
 			&cli.StringFlag{Name: "data-dir", Usage: "`directory` for all nodes (default: a temporary one, removed at the end)"},
-			&cli.StringFlag{Name: "ready-file", Usage: "`file` that is written once every node is ready"},
+			&cli.StringFlag{Name: "ready-file", Usage: "`file` that is written once every node is ready and every voter has its vote"},
 			&cli.BoolFlag{Name: "tls", Usage: "let the nodes speak mutual TLS with each other; certificates are made under <data-dir>/certs (the client port stays plain HTTP)"},
 			&cli.BoolFlag{Name: "no-gossip", Usage: "start every node without gossip: dead nodes are then avoided once the metastore says so"},
 			&cli.StringFlag{Name: "nats-url", Usage: "`URL` of the NATS server that the nodes use as a bus (default: one inside this process)"},

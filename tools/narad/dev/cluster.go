@@ -31,7 +31,7 @@ type Config struct {
 	Size      Size
 	BasePort  int
 	DataDir   string // made when it does not exist
-	ReadyFile string // written once every node was ready, removed when they stop; empty: none
+	ReadyFile string // written once every node was ready and every voter had its vote, removed when they stop; empty: none
 	LogLevel  string // of the nodes; empty: info
 	TLS       bool   // between nodes, with certificates under DataDir that are made if they are not there
 	NoGossip  bool   // start every node without gossip
@@ -49,6 +49,8 @@ type Cluster struct {
 	nodes  []*process
 	starts chan func() // run on the one thread that the children's lives hang on
 	kill   chan struct{}
+
+	voteWait time.Duration // voteLimit, but in tests
 
 	mu  sync.Mutex // guards log and the order of writes of endpoints.json; held across that write on purpose: the file must not go back in time
 	pid []int      // by index of nodes; guarded by mu
@@ -78,7 +80,7 @@ func New(cfg Config) (*Cluster, error) {
 	if addr := l.busy(); addr != "" {
 		return nil, fmt.Errorf("%s is in use: stop what listens there, or choose another --base-port (%d ports from it are needed)", addr, PortSpan)
 	}
-	c := &Cluster{cfg: cfg, bus: l.bus, pid: make([]int, len(l.nodes)), starts: make(chan func()), kill: make(chan struct{})}
+	c := &Cluster{cfg: cfg, bus: l.bus, pid: make([]int, len(l.nodes)), starts: make(chan func()), kill: make(chan struct{}), voteWait: voteLimit}
 	for i, n := range l.nodes {
 		path, err := cfg.Program(n.role)
 		if err != nil {
@@ -106,7 +108,7 @@ func (c *Cluster) URLs() []string {
 	return urls
 }
 
-// Run starts every node, calls ready once when all are ready, keeps them running
+// Run starts every node, calls ready once when all are ready and vote, keeps them running
 // until ctx ends, then stops them in order: gateways, storage nodes, voters. An
 // error names nodes that had to be killed or that stopped with a failure.
 func (c *Cluster) Run(ctx context.Context, ready func()) error {
@@ -162,12 +164,13 @@ func (c *Cluster) launch() {
 	}
 }
 
-// awaitReady returns when one look at every node found it ready, and has written the
-// ready file then; or when ctx ends.
+// awaitReady returns when one look at every node found it ready and every voter with its
+// vote, as far as that comes in time, and has written the ready file then; or when ctx ends.
 func (c *Cluster) awaitReady(ctx context.Context) error {
 	client := &http.Client{Timeout: probeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var since time.Time // when every node was ready first
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,6 +179,15 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 		}
 		if slices.ContainsFunc(c.nodes, func(p *process) bool { return !isReady(ctx, client, p.ops) }) {
 			continue
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if !c.allVote(ctx, client) {
+			if time.Since(since) < c.voteWait {
+				continue
+			}
+			c.logf("not every voter has its vote after %s: end none of the others before `narad cluster quorum` shows all as voters", c.voteWait)
 		}
 		if c.cfg.ReadyFile == "" {
 			return nil
@@ -186,18 +198,6 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 		}
 		return replace(c.cfg.ReadyFile, []byte(content))
 	}
-}
-
-func isReady(ctx context.Context, client *http.Client, ops string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ops+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return false
-	}
-	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // stop ends the roles one after the other, each node of a role at once.

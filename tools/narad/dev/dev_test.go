@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,6 +103,33 @@ func TestReadyFileWaitsForEveryNode(t *testing.T) {
 	if err := os.Remove(filepath.Join(r.dir, "unready-storage-1")); err != nil {
 		t.Fatal(err)
 	}
+	r.ready()
+}
+
+// A voter that came late is ready before it votes: who ended another one then would end
+// the majority.
+func TestReadyFileWaitsForVotes(t *testing.T) {
+	r := run(t, Size{3, 0, 1}, "voteless-voter-1", "ready")
+	testkit.Poll(t, limit, "every node is ready", func() bool {
+		client := &http.Client{Timeout: probeTimeout}
+		defer client.CloseIdleConnections()
+		return !slices.ContainsFunc(r.c.nodes, func(p *process) bool { return !isReady(t.Context(), client, p.ops) })
+	})
+	// What follows a vote is looked at again and again: by the time that a node which is
+	// killed runs anew, one that waits for none would have said that it is ready.
+	old := r.kill("gateway-1")
+	testkit.Poll(t, limit, "the gateway is back", func() bool { pid := r.node("gateway-1").PID; return pid > 0 && pid != old })
+	if exists(filepath.Join(r.dir, "ready")) {
+		t.Error("ready before every voter has its vote")
+	}
+	if err := os.Remove(filepath.Join(r.dir, "voteless-voter-1")); err != nil {
+		t.Fatal(err)
+	}
+	r.ready()
+}
+
+func TestVotesAreWaitedForSoLong(t *testing.T) {
+	r := runWith(t, Size{3, 0, 0}, func(c *Cluster) { c.voteWait = 10 * time.Millisecond }, "voteless-voter-1")
 	r.ready()
 }
 

@@ -13,12 +13,17 @@
 // Ctrl-C reaches dev alone and dev decides the order: gateways, storage nodes, voters.
 // On Linux the kernel kills the children when dev dies without a chance to do so.
 //
+// It is ready when every node is and every voter has its vote: initial members form the
+// cluster together, but one that starts seconds after the others finds it formed and has
+// to be promoted. That is waited for, up to a minute, because whoever ends another voter
+// meanwhile ends the majority.
+//
 // The NATS server of the bus runs inside dev, unless another one is named: nothing of
 // it is on the disk.
 //
 // What it does not do: it never looks into a node's data, and it does not judge why a
 // process died.
 //
-// The tests that explain it: TestKilledNodeIsStartedAgain, TestHoldKeepsANodeDown and
+// The tests that explain it: TestKilledNodeIsStartedAgain, TestReadyFileWaitsForVotes, TestHoldKeepsANodeDown and
 // TestChildrenDieWithDev.
 package dev

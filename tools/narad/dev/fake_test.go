@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 }
 
 // fakeNode serves /readyz and ends at SIGTERM. Files in its data directory's parent
-// steer it: unready-<id> keeps it from being ready, stubborn-<id> deaf to SIGTERM.
+// steer it: unready-<id> keeps it from being ready, voteless-<id> lets a voter say that one
+// waits for its vote, stubborn-<id> makes it deaf to SIGTERM.
 func fakeNode(args []string) int {
 	flags := map[string]string{}
 	for i := 0; i < len(args); i++ {
@@ -48,7 +49,14 @@ func fakeNode(args []string) int {
 	signal.Notify(term, syscall.SIGTERM)
 	id, above := flags["node-id"], filepath.Dir(flags["data-dir"])
 	fmt.Println("started", id, strings.Join(args, " "), "env:", os.Getenv("NARAD_JOIN"))
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			if id == "voter-1" { // it leads
+				waits := map[bool]int{true: 1}[exists(filepath.Join(above, "voteless-"+id))]
+				fmt.Fprintf(w, "# TYPE narad_raft_voters_pending gauge\nnarad_raft_voters_pending %d\n", waits)
+			}
+			return
+		}
 		if exists(filepath.Join(above, "unready-"+id)) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -119,6 +127,11 @@ const limit = testkit.Patience
 
 func run(t *testing.T, size Size, before ...string) *running {
 	t.Helper()
+	return runWith(t, size, func(*Cluster) {}, before...)
+}
+
+func runWith(t *testing.T, size Size, change func(*Cluster), before ...string) *running {
+	t.Helper()
 	t.Setenv(fakeVar, "node")
 	t.Setenv("NARAD_JOIN", "leaked")
 	r := &running{t: t, dir: t.TempDir(), end: make(chan error, 1)}
@@ -129,6 +142,7 @@ func run(t *testing.T, size Size, before ...string) *running {
 	if r.c, err = New(fakeConfig(r.dir, freeBase(t), size)); err != nil {
 		t.Fatal(err)
 	}
+	change(r.c)
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
 	go func() { r.end <- r.c.Run(ctx, nil) }()
