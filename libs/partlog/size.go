@@ -30,6 +30,27 @@ func (l *Log) BytesFrom(offset int64) int64 {
 	return max(total, 0)
 }
 
+// MoreThan tells whether BytesFrom(offset) is more than bytes. It costs no more than a
+// look at the index for an offset near the end, however many segments there are: a
+// leader asks it with each fetch.
+func (l *Log) MoreThan(offset, bytes int64) bool {
+	l.mu.Lock()
+	if offset >= l.written {
+		l.mu.Unlock()
+		return false
+	}
+	p, _ := l.locateLocked(offset)
+	end := l.writtenPos
+	l.mu.Unlock()
+	switch {
+	case uint64(p.base) == end.Segment:
+		return end.Offset-p.pos > bytes
+	case end.Offset-seglog.HeaderSize > bytes:
+		return true
+	}
+	return l.BytesFrom(offset) > bytes
+}
+
 // Remains is what a copy that nobody has open holds.
 type Remains struct {
 	State  State

@@ -22,12 +22,18 @@ func TestBytesFromIsNeverTooLittle(t *testing.T) {
 	if got := l.BytesFrom(l.WrittenEnd()); got != 0 {
 		t.Fatalf("%d bytes above the end", got)
 	}
+	if l.MoreThan(l.WrittenEnd(), -1) {
+		t.Fatal("something above the end")
+	}
 	exact := int64(0)
 	for at := len(sizes) - 1; at >= 0; at-- {
 		exact += sizes[at]
 		got := l.BytesFrom(int64(at))
 		if got < exact || got > exact+64<<10+(32<<10) {
 			t.Fatalf("from %d: %d bytes, exactly %d", at, got, exact)
+		}
+		if l.MoreThan(int64(at), got) || !l.MoreThan(int64(at), got-1) {
+			t.Fatalf("from %d: whether it is more than %d bytes", at, got)
 		}
 	}
 }

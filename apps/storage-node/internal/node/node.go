@@ -89,8 +89,9 @@ type Node struct {
 	gates  gates    // of names whose directories are being opened
 	reaper *reaper
 	pace   *pacer // of all that removes directories
-	// catchUp bounds what goes to copies that are far behind.
-	catchUp   bucket
+	// catchUp bounds what goes to copies that are far behind, by what commits feel.
+	catchUp   *bucket
+	pulse     *pulse
 	turn      atomic.Uint64 // where the next claim begins
 	expecting expecting     // claims that came too early
 	free      atomic.Uint64 // bytes of the data disk, as looked at last
@@ -124,6 +125,8 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.reaper, n.pace = newReaper(), newPacer()
+	n.pulse = &pulse{}
+	n.catchUp = newBucket(n.pulse)
 	n.waker = wake.New(cfg.ID, cfg.Gateways, n.alive)
 	n.flusher = queue.NewFlusher(n.positionFailed)
 	// Leases, delays and stamps run on the monotonic clock: a wall clock that is

@@ -54,6 +54,8 @@ type fetch struct {
 	watcher *partition.Watcher
 	parts   []*partition.Partition // by index of the request; nil: not led here
 	early   early
+	denied  []int            // those that got nothing of the catch-up now
+	share   <-chan time.Time // tells when there may be something for them
 	answers []nodeapi.FetchAnswer
 }
 
@@ -72,6 +74,11 @@ func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 	defer timer.Stop()
 	for len(f.answers) == 0 {
 		select {
+		case <-f.share:
+			if f.n.registered(f.req) {
+				f.askDenied()
+				continue
+			}
 		case <-f.watcher.Wake():
 			if f.n.registered(f.req) {
 				f.heard()
@@ -99,6 +106,25 @@ func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 	f.tooEarly()
 	slices.SortFunc(f.answers, func(a, b nodeapi.FetchAnswer) int { return a.Index - b.Index })
 	return &nodeapi.FetchResult{Partitions: f.answers}, nil
+}
+
+// deny keeps one that gets nothing of the catch-up now, to be asked again.
+func (f *fetch) deny(i int, again time.Duration) {
+	if f.share == nil {
+		f.share = time.After(again)
+	}
+	if !slices.Contains(f.denied, i) { // it had other news meanwhile
+		f.denied = append(f.denied, i)
+	}
+}
+
+// askDenied asks them again.
+func (f *fetch) askDenied() {
+	denied := f.denied
+	f.denied, f.share = nil, nil
+	for _, i := range denied {
+		f.ask(i, false)
+	}
 }
 
 // begin looks at one partition of the request and leaves a watcher there. It does
@@ -152,15 +178,18 @@ func (f *fetch) ask(i int, final bool) {
 	q := &f.req.Partitions[i]
 	room, bounded := f.room, q.Observer || f.parts[i].FarBehind(q.Offset)
 	if bounded {
-		room = f.n.catchUp.take(room, f.n.shared.Mono())
+		var again time.Duration
+		if room, again = f.n.catchUp.take(min(room, max(q.MaxBytes, 1)), f.n.shared.Mono()); again > 0 {
+			f.deny(i, again)
+		}
 	}
 	a, news := f.parts[i].Fetch(&partition.Fetching{
 		From:           quorum.Replica{Node: f.req.From, Disk: f.req.Disk, Copy: q.Copy},
 		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: room,
 		Full: f.room <= 0 && len(f.answers) > 0,
 	})
-	if bounded {
-		f.n.catchUp.spent(len(a.Batches))
+	if bounded && len(a.Batches) > 0 {
+		f.n.catchUp.spent(len(a.Batches), f.n.shared.Mono())
 	}
 	if !news {
 		return

@@ -41,6 +41,9 @@ func (n *Node) Commit(ctx context.Context, req *nodeapi.CommitRequest) (*nodeapi
 	if err != nil {
 		return nil, unavailable(req.Ref)
 	}
+	n.pulse.began()
+	committed := 0
+	defer func() { n.pulse.ended(time.Since(began), committed, n.shared.Mono()) }()
 	res, err := p.Commit(ctx, &partition.Incoming{
 		Epoch: req.Epoch, Batch: req.Batch, Header: &h,
 		Recheck: func() *problem.Problem {
@@ -48,6 +51,7 @@ func (n *Node) Commit(ctx context.Context, req *nodeapi.CommitRequest) (*nodeapi
 		},
 	})
 	if err == nil {
+		committed = len(req.Batch)
 		n.metrics.CommitSeconds.Observe(time.Since(began).Seconds())
 	}
 	return res, err

@@ -248,6 +248,14 @@ func (p *Partition) saveFollowed(sync bool) error {
 	return nil
 }
 
+// Behind tells whether a follower lacks something that its leader called committed: a
+// majority does without it.
+func (p *Partition) Behind() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.follower != nil && p.told > p.log.WrittenEnd()
+}
+
 // CaughtUp tells whether the copy had everything committed once since it was
 // opened, or leads.
 func (p *Partition) CaughtUp() bool {

@@ -50,11 +50,8 @@ func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	return out
 }
 
-// farRecords: a copy that lacks fewer records is not looked at more closely.
-const farRecords = 4096
-
 // FarBehind tells whether a copy that has everything below offset lacks more than
 // what a copy may lack to become a replica.
 func (p *Partition) FarBehind(offset int64) bool {
-	return p.log.WrittenEnd()-offset > farRecords && p.log.BytesFrom(offset) > quorum.CatchUpBytes
+	return p.log.MoreThan(offset, quorum.CatchUpBytes)
 }

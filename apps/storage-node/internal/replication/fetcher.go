@@ -31,6 +31,9 @@ const (
 	// so that one that catches up does not hold the others up for long.
 	fetchBytes = 8 << 20
 	partBytes  = 1 << 20
+	// farBytes of one partition that is behind are written and synced when it is their
+	// turn (writers): half of the pieces that a leader sends, because batches are not cut.
+	farBytes = 128 << 10
 	// fetchBudget is what a fetch may take beyond its wait.
 	fetchBudget = 5 * time.Second
 	// retryAfter is the pause after a fetch that failed, or was refused again and again.
@@ -66,6 +69,7 @@ type part struct {
 	// Of the fetch that has it:
 	refusing time.Time     // since when the node has refused to lead it; zero: it does lead
 	pause    time.Duration // after the last refusal
+	behind   bool          // a majority had more than what came last brought
 }
 
 // fetcher follows everything that one node leads and this node has a copy of.
@@ -250,6 +254,7 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, 
 		answers[res.Partitions[i].Index] = &res.Partitions[i]
 	}
 	var wrote, rest []*part
+	var far []int
 	for i, at := range g.parts {
 		a := answers[i]
 		if a != nil && refused(a.Status) {
@@ -258,10 +263,13 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, 
 			continue
 		}
 		at.refusing, at.pause = time.Time{}, 0
-		written, err := at.p.Answered(g.asked[i], a)
+		if a != nil && at.behind && len(a.Batches) >= farBytes {
+			far = append(far, i)
+			continue
+		}
+		written, err := f.hand(at, g.asked[i], a)
 		switch {
 		case err != nil:
-			f.failed(at, err)
 			pause = retryAfter
 			rest = append(rest, at)
 		case written:
@@ -271,24 +279,65 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, 
 		}
 	}
 	wake()
+	parts := g.parts
 	g.parts = rest // these wait for the pause; those that wrote are given back one by one
 	var syncs sync.WaitGroup
 	for _, at := range wrote {
 		f.m.syncing <- struct{}{}
 		syncs.Go(func() {
 			defer func() { <-f.m.syncing }()
-			if err := at.p.SyncFollowed(); err != nil {
-				f.m.cfg.Log.Warn("copied records were not synced", "partition", at.p.Ref().String(), "error", err)
-			}
-			f.release(at)
-			f.wake()
+			f.sync(at)
 		})
 	}
+	for _, i := range far {
+		if f.inTurn(parts[i], g.asked[i], answers[i]) != nil {
+			pause = retryAfter
+			g.parts = append(g.parts, parts[i])
+		}
+	}
 	syncs.Wait()
-	if len(rest) == 0 || ctx.Err() != nil {
+	if len(g.parts) == 0 || ctx.Err() != nil {
 		return 0
 	}
 	return pause
+}
+
+// hand gives an answer to its partition.
+func (f *fetcher) hand(at *part, asked quorum.Fetch, a *nodeapi.FetchAnswer) (written bool, err error) {
+	written, err = at.p.Answered(asked, a)
+	if err != nil {
+		f.failed(at, err)
+	}
+	if written { // no news may mean that the leader sends nothing now
+		at.behind = at.p.Behind()
+	}
+	return written, err
+}
+
+// sync makes durable what a partition wrote, and gives it back.
+func (f *fetcher) sync(at *part) {
+	if err := at.p.SyncFollowed(); err != nil {
+		f.m.cfg.Log.Warn("copied records were not synced", "partition", at.p.Ref().String(), "error", err)
+	}
+	f.release(at)
+	f.wake()
+}
+
+// inTurn writes and syncs much of a partition that is behind, and gives it back
+// unless there is an error.
+func (f *fetcher) inTurn(at *part, asked quorum.Fetch, a *nodeapi.FetchAnswer) error {
+	f.m.writing <- struct{}{}
+	defer func() { <-f.m.writing }()
+	written, err := f.hand(at, asked, a)
+	switch {
+	case err != nil:
+		return err
+	case written:
+		f.sync(at)
+	default: // it leads, or follows another one by now
+		f.release(at)
+	}
+	return nil
 }
 
 // release makes a partition ready for the next fetch.

@@ -31,6 +31,10 @@ const (
 	// syncers bounds the syncs of copied bytes that run at once: enough to keep a
 	// disk busy, too few to starve the commits of partitions led here.
 	syncers = 8
+	// writers bounds the partitions far behind that are written and synced at once: the
+	// sync of a commit waits for what the disk has been given before it, so it is given
+	// one answer of one partition.
+	writers = 1
 	// recordLone is between two reports of lone copies, MaxCopyReports in each: 10,000
 	// that are new at once cost ten entries within a minute. What is lost before it is
 	// recorded begins empty, so it is short.
@@ -70,6 +74,7 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	syncing chan struct{} // a slot per sync that runs
+	writing chan struct{} // the one slot of what is far behind
 	began   time.Time
 
 	caughtUp  atomic.Bool   // every copy had everything committed once since the start
@@ -87,7 +92,7 @@ type Manager struct {
 
 // New returns a manager that does nothing before Run.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, began: time.Now(), syncing: make(chan struct{}, syncers), again: make(chan struct{}, 1), fetchers: map[string]*fetcher{}}
+	return &Manager{cfg: cfg, began: time.Now(), syncing: make(chan struct{}, syncers), writing: make(chan struct{}, writers), again: make(chan struct{}, 1), fetchers: map[string]*fetcher{}}
 }
 
 // toTick is how many ms are left until the next moment at which waits for news
