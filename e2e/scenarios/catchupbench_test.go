@@ -24,8 +24,8 @@ import (
 const (
 	lackedBytes   = 1 << 30
 	lackedPayload = 64 << 10
-	lackedBatch   = 64 // messages of one request: 4 MiB
-	lackedSenders = 4
+	lackedBatch   = 16 // messages of one request: about 170 KiB for each partition
+	lackedSenders = 8
 	lackedParts   = 6 // partitions that share it
 )
 
