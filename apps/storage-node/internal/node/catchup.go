@@ -10,6 +10,9 @@ import (
 // on the machine and on the load, so it is found out: as long as commits take what
 // they take without it, it goes faster; when they take longer, slower. Nobody commits:
 // there is nobody to spare.
+// Measured with BenchmarkCatchUp, all nodes and the client on two cores and one disk that
+// writes 340 MiB/s in sequence: without a bound 285 MiB/s, and a p99 of 190 ms for commits
+// that take 3.5 ms alone; at the least of two leaders together 31 MiB/s, and 5.7 ms.
 const (
 	// catchUpStart is what it begins with, in bytes/s: a quarter of what a common disk
 	// writes in sequence, half of a network of 1 Gbit/s.
