@@ -15,6 +15,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/backup"
 	"github.com/narad-mq/narad/libs/client"
+	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // backupTimeout is above what a gateway allows itself.
@@ -66,6 +67,9 @@ func fetchBackup(ctx context.Context, cl *client.Client, path string) (head back
 			err = os.Link(tmp.Name(), path) // unlike a rename it replaces nothing
 		}
 		err = errors.Join(err, os.Remove(tmp.Name()))
+		if err == nil {
+			err = vfs.OS().SyncDir(filepath.Dir(path))
+		}
 	}()
 	if _, err := cl.Backup(ctx, tmp); err != nil {
 		return head, err

@@ -45,8 +45,6 @@ const (
 	MaxAnswerBytes     = 16 << 20
 	// MaxNackDelayMS is twelve hours, like the longest visibility timeout.
 	MaxNackDelayMS = 43_200_000
-	// MaxReceiptHandleBytes is what a handle may grow to in later versions.
-	MaxReceiptHandleBytes = 128
 
 	// DefaultListLimit and MaxListLimit bound a page of topics.
 	DefaultListLimit = 100

@@ -14,19 +14,18 @@ import (
 type standing struct {
 	withoutLeader   int // nobody serves it now: no leader, or one that is dead or gone
 	underReplicated int // some copies of several cannot be used now
-	lost            int // no copy is on a disk of record: waiting brings none back
+	lost            int // metastate.Lost: waiting does not bring it back
 }
 
 // count adds one partition to what it is. A lost one has no leader either; a
 // partition of one copy has all or none, and is never under-replicated.
 func (s *standing) count(a *topic.Assignment, members map[string]*topic.Member) {
-	known, usable := 0, 0
+	usable := 0
 	for _, r := range a.Replicas {
 		m := members[r.Node]
 		if m == nil || m.DiskID != r.DiskID {
 			continue
 		}
-		known++
 		if m.Status != topic.StatusDead && (len(a.Replicas) == 1 || r.CopyID != 0) { // one of several counts once it is recorded
 			usable++
 		}
@@ -37,7 +36,7 @@ func (s *standing) count(a *topic.Assignment, members map[string]*topic.Member) 
 	if len(a.Replicas) > 1 && usable < len(a.Replicas) {
 		s.underReplicated++
 	}
-	if known == 0 {
+	if metastate.Lost(a, members) {
 		s.lost++
 	}
 }
@@ -86,7 +85,7 @@ func newPartitionGauges(v metastate.View, leading func() bool) *partitionGauges 
 		view: v, leading: leading,
 		without: prometheus.NewDesc("narad_partitions_without_leader", "Partitions that no living node leads; shown by the leading voter.", nil, nil),
 		under:   prometheus.NewDesc("narad_partitions_under_replicated", "Partitions of several copies of which some cannot be used; shown by the leading voter.", nil, nil),
-		lost:    prometheus.NewDesc("narad_partitions_lost", "Partitions without a copy on any disk of record; shown by the leading voter.", nil, nil),
+		lost:    prometheus.NewDesc("narad_partitions_lost", "Partitions without a majority of copies on disks of record; shown by the leading voter.", nil, nil),
 	}
 }
 

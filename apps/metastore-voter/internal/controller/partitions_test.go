@@ -36,7 +36,7 @@ func TestStanding(t *testing.T) {
 		"three copies, one dead":        {"s1", []topic.Replica{on("s1", 1), on("s2", 2), on("s3", 3)}, standing{underReplicated: 1}},
 		"two copies":                    {"s1", []topic.Replica{on("s1", 1), on("s2", 2)}, standing{}},
 		"three copies, all lost":        {"", []topic.Replica{on("s1", 9), on("s2", 9), on("s9", 9)}, standing{1, 1, 1}},
-		"one copy of three exists":      {"s2", []topic.Replica{on("s1", 9), on("s2", 2), on("s9", 9)}, standing{underReplicated: 1}},
+		"one copy of three exists":      {"s2", []topic.Replica{on("s1", 9), on("s2", 2), on("s9", 9)}, standing{underReplicated: 1, lost: 1}},
 	} {
 		var got standing
 		got.count(&topic.Assignment{Leader: tc.leader, Replicas: tc.replicas}, members)
