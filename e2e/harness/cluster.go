@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -93,7 +92,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// launch starts `narad dev` over the cluster's directory and waits for the ready file.
+// launch starts `narad dev` over the cluster's directory and waits for the ready file,
+// which is there when every voter has its vote.
 func (c *Cluster) launch(o Options) {
 	c.t.Helper()
 	ready := filepath.Join(c.Dir, "ready")
@@ -130,19 +130,6 @@ func (c *Cluster) launch(o Options) {
 		_, err := os.Stat(ready)
 		return err == nil
 	})
-	c.until(startLimit, "every voter has its vote", func() bool { return allVote(c.IDs(Voter), c.metrics) })
-}
-
-// allVote tells whether nobody who may vote waits to be let to. A voter that comes late,
-// when the others have formed the cluster, is ready while it has no vote yet; a scenario
-// that ended another voter then would end the majority.
-func allVote(voters []string, metrics func(id string) string) bool {
-	for _, id := range voters {
-		if strings.Contains(metrics(id), "\nnarad_raft_voters_pending 0\n") { // the leader's
-			return true
-		}
-	}
-	return false
 }
 
 // until polls without sleeping in the test itself.
@@ -276,17 +263,9 @@ func (c *Cluster) WaitReady(id string, oldPID int) {
 // Metrics returns a node's /metrics text.
 func (c *Cluster) Metrics(id string) string {
 	c.t.Helper()
-	if c.Node(id).Ops == nil {
-		c.t.Fatalf("%s has no operator port", id)
-	}
-	return c.metrics(id)
-}
-
-// metrics is Metrics of a node that may be down.
-func (c *Cluster) metrics(id string) string {
 	n := c.Node(id)
 	if n.Ops == nil {
-		return ""
+		c.t.Fatalf("%s has no operator port", id)
 	}
 	_, body := c.get("http://" + *n.Ops + "/metrics")
 	return body

@@ -209,6 +209,11 @@ func TestResetOfALostPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Free(gone)
+	if other := info.PartitionDetails[1].Leader; other == nil || *other == gone {
+		t.Fatalf("%+v", info.PartitionDetails)
+	} else { // while the old self of the other one is not dead yet
+		vanishing{t: t, c: c, cl: cl, topic: "lone", index: 1, node: *other}.drill(ctx)
+	}
 	status := func() string {
 		info, err := cl.Topic(ctx, "lone")
 		if err != nil {
