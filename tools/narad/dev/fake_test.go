@@ -52,6 +52,7 @@ func fakeNode(args []string) int {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
 			if id == "voter-1" { // it leads
+				note(filepath.Join(above, "asked"), id)
 				waits := map[bool]int{true: 1}[exists(filepath.Join(above, "voteless-"+id))]
 				fmt.Fprintf(w, "# TYPE narad_raft_voters_pending gauge\nnarad_raft_voters_pending %d\n", waits)
 			}
@@ -75,15 +76,20 @@ func fakeNode(args []string) int {
 		if exists(filepath.Join(above, "stubborn-"+id)) {
 			continue
 		}
-		f, err := os.OpenFile(filepath.Join(above, "stopped"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			return 1
-		}
-		fmt.Fprintln(f, id)
-		if f.Close() != nil {
-			return 1
-		}
-		return 0
+		return note(filepath.Join(above, "stopped"), id)
+	}
+	return 0
+}
+
+// note adds a line to a file; 1: it cannot.
+func note(file, line string) int {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 1
+	}
+	fmt.Fprintln(f, line)
+	if f.Close() != nil {
+		return 1
 	}
 	return 0
 }
