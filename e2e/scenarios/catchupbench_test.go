@@ -24,7 +24,7 @@ import (
 const (
 	lackedBytes   = 1 << 30
 	lackedPayload = 64 << 10
-	lackedBatch   = 16 // messages of one request: about 170 KiB for each partition
+	lackedBatch   = 16 // messages of one request; what all send at once makes batches of 1 MiB
 	lackedSenders = 8
 	lackedParts   = 6 // partitions that share it
 )

@@ -36,7 +36,7 @@ func TestAClosedLogTouchesNothing(t *testing.T) {
 		"sync":        func() error { _, err := l.Sync(); return err }(),
 		"begin":       l.BeginEpoch(99, end),
 		"follow":      l.BeginFollow(99),
-		"copy":        func() error { _, err := l.AppendCopied(nil, end); return err }(),
+		"copy":        func() error { _, err := l.AppendCopied(nil, end, 0); return err }(),
 		"export":      func() error { _, _, err := l.ExportStart(); return err }(),
 		"truncate":    l.Truncate(end),
 		"retain":      func() error { _, err := l.Retain(1<<40, 1, 1, end); return err }(),

@@ -43,7 +43,9 @@ func (l *Log) BeginFollow(epoch topic.Epoch) error {
 }
 
 // AppendCopied appends batches byte for byte as they are on the leader's disk,
-// and returns the written end; nothing is synced. All of them are judged before
+// and returns the written end; none of them counts as synced. With a piece other than 0
+// the disk is synced behind each so many bytes, for the sake of the syncs of other logs
+// (see seglog.Log.AppendInPieces). All of them are judged before
 // the first is written: each is whole and both of its checksums hold; the first
 // begins where the log ends, and each where the one before ended, or above it
 // where the leader has a gap that ends at or below hwm, the leader's HWM (what
@@ -55,8 +57,8 @@ func (l *Log) BeginFollow(epoch topic.Epoch) error {
 // after which nothing is appended before BeginFollow and the log ends at its LEO;
 // others mean that nothing or only the first batches were written, as the end
 // tells, and that it may be repeated from there.
-func (l *Log) AppendCopied(batches []byte, hwm int64) (end int64, err error) {
-	end, err = l.copyIn(batches, hwm)
+func (l *Log) AppendCopied(batches []byte, hwm int64, piece int) (end int64, err error) {
+	end, err = l.copyIn(batches, hwm, piece)
 	if errors.Is(err, errWrite) {
 		l.syncMu.Lock()
 		defer l.syncMu.Unlock()
@@ -66,7 +68,7 @@ func (l *Log) AppendCopied(batches []byte, hwm int64) (end int64, err error) {
 	return end, err
 }
 
-func (l *Log) copyIn(batches []byte, hwm int64) (int64, error) {
+func (l *Log) copyIn(batches []byte, hwm int64, piece int) (int64, error) {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
 	l.mu.Lock()
@@ -86,7 +88,7 @@ func (l *Log) copyIn(batches []byte, hwm int64) (int64, error) {
 		return at, fmt.Errorf("copy at %d: %w: %w", at, ErrBadCopy, err)
 	}
 	for len(batches) > 0 {
-		n, err := l.copyRun(batches)
+		n, err := l.copyRun(batches, piece)
 		if err != nil {
 			return l.WrittenEnd(), err
 		}
@@ -126,7 +128,7 @@ func (c continuation) judge(b []byte) error {
 
 // copyRun writes as many of the judged batches as follow each other and fit into
 // one segment, with one write, and returns their length.
-func (l *Log) copyRun(b []byte) (int, error) {
+func (l *Log) copyRun(b []byte, piece int) (int, error) {
 	h, err := record.ParseHeader(b)
 	if err != nil {
 		return 0, err // cannot be: it was judged
@@ -146,7 +148,7 @@ func (l *Log) copyRun(b []byte) (int, error) {
 	room := l.opt.SegmentBytes - l.writtenPos.Offset
 	l.mu.Unlock()
 	n := runLength(b, room)
-	pos, err := l.seg.Append(b[:n])
+	pos, err := l.seg.AppendInPieces(b[:n], piece)
 	if err != nil {
 		return 0, fmt.Errorf("copy at %d: %w", h.BaseOffset, l.judge(err))
 	}

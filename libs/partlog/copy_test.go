@@ -40,7 +40,7 @@ func fetch(t testing.TB, from, to *Log, maxBytes int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end, err := to.AppendCopied(c.Batches, from.WrittenEnd())
+	end, err := to.AppendCopied(c.Batches, from.WrittenEnd(), 0)
 	if err != nil || end != c.Next || end <= at {
 		t.Fatalf("copied to %d of %d: %v", end, c.Next, err)
 	}
@@ -160,18 +160,18 @@ func TestBadCopiesAreRefused(t *testing.T) {
 			})
 			l := open(t, fs, Options{})
 			follow(t, l, 5)
-			if _, err := l.AppendCopied(placed(0, 3, 4), 0); err != nil {
+			if _, err := l.AppendCopied(placed(0, 3, 4), 0, 0); err != nil {
 				t.Fatal(err)
 			}
 			syncLog(t, l)
 			before := changes
-			if end, err := l.AppendCopied(bad, 5); !errors.Is(err, ErrBadCopy) || end != 4 {
+			if end, err := l.AppendCopied(bad, 5, 0); !errors.Is(err, ErrBadCopy) || end != 4 {
 				t.Fatalf("end %d, error %v", end, err)
 			}
 			if changes != before || l.WrittenEnd() != 4 || l.LastEpoch() != 3 || l.Failed() != nil {
 				t.Fatalf("something was written: %d changes, end %d", changes-before, l.WrittenEnd())
 			}
-			if end, err := l.AppendCopied(good, 5); err != nil || end != 6 {
+			if end, err := l.AppendCopied(good, 5, 0); err != nil || end != 6 {
 				t.Fatalf("the right one afterwards: %d, %v", end, err)
 			}
 		})
@@ -182,7 +182,7 @@ func TestFollowAndLeadTakeTurns(t *testing.T) {
 	l := open(t, newFS(t), Options{})
 	b := batch(t, streamOf(1), 1, 1, 10)
 	record.Place(b, 0, 4, 1)
-	if _, err := l.AppendCopied(b, 0); !errors.Is(err, ErrStaleEpoch) {
+	if _, err := l.AppendCopied(b, 0, 0); !errors.Is(err, ErrStaleEpoch) {
 		t.Errorf("copied before anything is followed: %v", err)
 	}
 	follow(t, l, 5)
@@ -190,7 +190,7 @@ func TestFollowAndLeadTakeTurns(t *testing.T) {
 	if _, err := l.Append(batch(t, streamOf(1), 1, 1, 10), 5, 1); !errors.Is(err, ErrStaleEpoch) {
 		t.Errorf("a follower appended: %v", err)
 	}
-	if _, err := l.AppendCopied(b, 0); err != nil {
+	if _, err := l.AppendCopied(b, 0, 0); err != nil {
 		t.Error(err)
 	}
 	for _, e := range []topic.Epoch{0, 4} {
@@ -207,14 +207,14 @@ func TestFollowAndLeadTakeTurns(t *testing.T) {
 	app(t, l, batch(t, streamOf(1), 2, 1, 10), 1)
 	next := batch(t, streamOf(1), 3, 1, 10)
 	record.Place(next, 2, 7, 1)
-	if _, err := l.AppendCopied(next, 0); !errors.Is(err, ErrStaleEpoch) {
+	if _, err := l.AppendCopied(next, 0, 0); !errors.Is(err, ErrStaleEpoch) {
 		t.Errorf("a leader copied: %v", err)
 	}
 	if err := l.BeginFollow(7); !errors.Is(err, ErrStaleEpoch) {
 		t.Errorf("follow the epoch that was led: %v", err)
 	}
 	follow(t, l, 8)
-	if _, err := l.AppendCopied(next, 0); err != nil {
+	if _, err := l.AppendCopied(next, 0, 0); err != nil {
 		t.Error(err)
 	}
 	syncLog(t, l)
@@ -242,10 +242,10 @@ func TestCopiedGap(t *testing.T) {
 	if err != nil || c.Skipped != 7 || c.Next != 12 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := to.AppendCopied(c.Batches, 9); !errors.Is(err, ErrBadCopy) {
+	if _, err := to.AppendCopied(c.Batches, 9, 0); !errors.Is(err, ErrBadCopy) {
 		t.Fatalf("a gap above the HWM: %v", err)
 	}
-	if end, err := to.AppendCopied(c.Batches, 10); err != nil || end != 12 {
+	if end, err := to.AppendCopied(c.Batches, 10, 0); err != nil || end != 12 {
 		t.Fatalf("%d, %v", end, err)
 	}
 	syncLog(t, to)
@@ -328,9 +328,9 @@ func TestDivergenceEndsInEqualCopies(t *testing.T) {
 func TestFollowerAfterAFailure(t *testing.T) {
 	from := leader(t, 30)
 	for _, kind := range []vfs.OpKind{vfs.OpSync, vfs.OpWrite} {
-		for i := range 4 {
-			cutFails, again := i%2 == 1, i >= 2
-			t.Run(fmt.Sprintf("%s, cut fails %t, tried again %t", kind, cutFails, again), func(t *testing.T) {
+		for i := range 8 {
+			cutFails, again, piece := i%2 == 1, i/2%2 == 1, i/4*100
+			t.Run(fmt.Sprintf("%s, cut fails %t, tried again %t, in pieces of %d", kind, cutFails, again, piece), func(t *testing.T) {
 				mem := newFS(t)
 				fail := false
 				fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
@@ -346,11 +346,11 @@ func TestFollowerAfterAFailure(t *testing.T) {
 				fetch(t, from, l, 1000)
 				fail = true
 				var err error
-				if kind == vfs.OpSync {
+				if kind == vfs.OpSync && piece == 0 {
 					_, err = l.Sync()
 				} else {
 					c, _ := from.Read(l.WrittenEnd(), math.MaxInt64, 1000, nil)
-					_, err = l.AppendCopied(c.Batches, 0)
+					_, err = l.AppendCopied(c.Batches, 0, piece)
 				}
 				fail = false
 				if !errors.Is(err, ErrFailed) || l.LEO() != synced || l.WrittenEnd() != synced {
@@ -358,7 +358,7 @@ func TestFollowerAfterAFailure(t *testing.T) {
 				}
 				if again { // which cuts the file, if that had failed
 					c, _ := from.Read(synced, math.MaxInt64, 1000, nil)
-					if _, err := l.AppendCopied(c.Batches, 0); !errors.Is(err, ErrFailed) {
+					if _, err := l.AppendCopied(c.Batches, 0, 0); !errors.Is(err, ErrFailed) {
 						t.Fatalf("copied after the failure: %v", err)
 					}
 				}
@@ -383,7 +383,7 @@ func TestFollowerWithoutRoom(t *testing.T) {
 	l := open(t, mem, Options{SegmentBytes: 1000})
 	follow(t, l, from.began)
 	mem.SetCapacity(3500)
-	end, err := l.AppendCopied(all, 0)
+	end, err := l.AppendCopied(all, 0, 0)
 	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrFailed) || end <= 0 || end != l.WrittenEnd() || end >= from.LEO() {
 		t.Fatalf("end %d after %d bytes, %v", end, len(c.Batches), err)
 	}

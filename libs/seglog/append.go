@@ -12,15 +12,20 @@ import (
 // and returns where they start. They are not synced. After an error other than
 // ErrFailed and ErrRollNeeded the segment has failed, but see Options.UndoFull:
 // whether it has is what Appendable tells.
-func (l *Log) Append(b []byte) (Pos, error) {
+func (l *Log) Append(b []byte) (Pos, error) { return l.AppendInPieces(b, 0) }
+
+// AppendInPieces is Append with a sync behind each piece bytes but the last ones; 0: none.
+// The sync of another file on the disk waits for what was written before it, and so for one
+// piece and not for all of b. Nothing counts as synced by it: a crash leaves an unfinished frame.
+func (l *Log) AppendInPieces(b []byte, piece int) (Pos, error) {
 	seg, f, err := l.acquireActive()
 	if err != nil {
 		return Pos{}, err
 	}
 	defer l.release(seg)
 	at := l.fillAhead(f, int64(len(b)))
-	if _, err := f.WriteAt(b, at); err != nil {
-		if l.opt.UndoFull && l.undone(f, at, err) {
+	if synced, err := writePieces(f, b, at, piece); err != nil {
+		if l.opt.UndoFull && synced && l.undone(f, at, err) {
 			return Pos{}, fmt.Errorf("append to segment %d: %w", seg.base, err)
 		}
 		return Pos{}, l.fail(fmt.Errorf("append to segment %d: %w", seg.base, err))
@@ -30,6 +35,21 @@ func (l *Log) Append(b []byte) (Pos, error) {
 	l.filled = max(l.filled, l.end)
 	l.mu.Unlock()
 	return Pos{seg.base, at}, nil
+}
+
+// writePieces writes b at an offset. synced is false after a sync that failed.
+func writePieces(f vfs.File, b []byte, at int64, piece int) (synced bool, err error) {
+	for piece > 0 && len(b) > piece {
+		if _, err := f.WriteAt(b[:piece], at); err != nil {
+			return true, err
+		}
+		if err := f.Sync(); err != nil {
+			return false, err
+		}
+		b, at = b[piece:], at+int64(piece)
+	}
+	_, err = f.WriteAt(b, at)
+	return true, err
 }
 
 // undone takes back what a write left that found no room, together with the zeros

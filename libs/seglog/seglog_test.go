@@ -273,6 +273,47 @@ func TestFailedSegmentTakesNoMore(t *testing.T) {
 	must(t, l.Roll(6, nil))
 }
 
+// TestAppendInPieces: the file is synced between the pieces of a frame; none of it counts
+// as synced, and a sync that fails there fails the segment, whatever its reason.
+func TestAppendInPieces(t *testing.T) {
+	var fault vfs.Fault
+	syncs := 0
+	f := vfs.NewFault(vfs.NewMem(), func(op vfs.Op) vfs.Fault {
+		if op.Kind != vfs.OpSync {
+			return vfs.Fault{}
+		}
+		syncs++
+		return fault
+	})
+	must(t, f.MkdirAll("d"))
+	must(t, f.SyncDir("/"))
+	opt := options(nil)
+	opt.UndoFull = true
+	l, err := Open(f, dir, opt)
+	must(t, err)
+	must(t, l.Roll(1, nil))
+	h, err := l.Header(1)
+	must(t, err)
+	for parts := 1; parts <= 4; parts++ {
+		num, before := uint64(parts), l.Synced()
+		b := frame(h.Nonce, num, content(num))
+		syncs = 0
+		_, err = l.AppendInPieces(b, (len(b)+parts-1)/parts)
+		must(t, err)
+		if syncs != parts-1 || l.Synced() != before {
+			t.Errorf("%d parts: %d syncs, synced up to %s of %s", parts, syncs, l.Synced(), before)
+		}
+		must(t, l.Sync())
+	}
+	if got := numbers(t, l); !slices.Equal(got, []uint64{1, 2, 3, 4}) {
+		t.Errorf("the frames %v", got)
+	}
+	fault = vfs.Fault{Err: syscall.ENOSPC, Lost: true}
+	if _, err := l.AppendInPieces(frame(h.Nonce, 5, "some content"), 10); !errors.Is(err, syscall.ENOSPC) || l.Appendable() {
+		t.Errorf("a sync failed between pieces: %v; appendable %t", err, l.Appendable())
+	}
+}
+
 // TestFileInUseIsNotRecycled: a reader in flight would see another segment's bytes.
 func TestFileInUseIsNotRecycled(t *testing.T) {
 	m := vfs.NewMem()

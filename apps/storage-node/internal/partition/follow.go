@@ -15,6 +15,12 @@ import (
 // neverFetched is longer ago than anybody asks for.
 const neverFetched = math.MinInt64 / 2
 
+// farPiece is what a copy that is behind writes before it syncs: a commit on the same
+// disk waits for one piece. Batches of 1 MiB, 180 MiB/s of them, beside small syncs that
+// took 0.4 ms (p99) alone: synced whole 1.2 ms, in pieces of 256 KiB 0.6 ms. Smaller ones
+// cost processor and journal, and no commit was faster.
+const farPiece = 256 << 10
+
 // ErrInstall: the leader's log begins above this copy's end. Its log has to be
 // replaced by the leader's start, for which it must be closed.
 var ErrInstall = errors.New("the log has to be replaced by the leader's start")
@@ -134,7 +140,11 @@ func (p *Partition) copyLocked(a *nodeapi.FetchAnswer) (bool, error) {
 		}
 		rest = rest[h.Size():]
 	}
-	end, err := p.log.AppendCopied(a.Batches, a.HWM)
+	piece := 0
+	if p.behindLocked() {
+		piece = farPiece
+	}
+	end, err := p.log.AppendCopied(a.Batches, a.HWM, piece)
 	if end > p.log.LEO() {
 		p.follower.Appended(end, p.log.LastEpoch())
 	}
@@ -253,8 +263,10 @@ func (p *Partition) saveFollowed(sync bool) error {
 func (p *Partition) Behind() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.follower != nil && p.told > p.log.WrittenEnd()
+	return p.follower != nil && p.behindLocked()
 }
+
+func (p *Partition) behindLocked() bool { return p.told > p.log.WrittenEnd() }
 
 // CaughtUp tells whether the copy had everything committed once since it was
 // opened, or leads.

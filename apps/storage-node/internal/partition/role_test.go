@@ -11,7 +11,9 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/batches"
 	"github.com/narad-mq/narad/apps/storage-node/internal/metrics"
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
@@ -116,4 +118,44 @@ func TestGiveUpWaitsForNoWrite(t *testing.T) {
 	}
 	p.mu.Unlock()
 	<-looked
+}
+
+// A copy that is behind syncs between the pieces of a large batch, so that commits on the
+// same disk wait for one piece only; one that is not writes it at once.
+func TestBehindIsWrittenInPieces(t *testing.T) {
+	syncs := 0
+	p, _ := copyOfThree(t, vfs.NewFault(vfs.NewMem(), func(op vfs.Op) vfs.Fault {
+		if op.Kind == vfs.OpSync {
+			syncs++
+		}
+		return vfs.Fault{}
+	}))
+	if err := p.Assume(setOfThree(1, "s2", 0)); err != nil {
+		t.Fatal(err)
+	}
+	var b record.Builder
+	for i := range int64(2) {
+		b.Reset(record.Stream{Kind: record.StreamWAL, ID: 1}, 0, record.Oldest{})
+		if err := b.Add(uint64(i)+1, record.AppendBody(nil, &record.Message{Payload: make([]byte, 3*farPiece)})); err != nil {
+			t.Fatal(err)
+		}
+		batch := append([]byte(nil), b.Finish(record.CodecNone)...)
+		record.Place(batch, i, 1, 1)
+		_, asked, ok := p.Request(1)
+		syncs = 0
+		written, err := p.Answered(asked, &nodeapi.FetchAnswer{Epoch: 1, HWM: 2, Batches: batch})
+		if !ok || !written || err != nil {
+			t.Fatalf("asked %t, written %t: %v", ok, written, err)
+		}
+		if i == 0 { // nobody has told that there is more; the first segment is made
+			if !p.Behind() {
+				t.Fatal("it is not behind")
+			}
+		} else if syncs != 3 {
+			t.Fatalf("%d syncs", syncs)
+		}
+		if err := p.SyncFollowed(); err != nil || p.log.LEO() != i+1 {
+			t.Fatalf("%d: %v", p.log.LEO(), err)
+		}
+	}
 }
