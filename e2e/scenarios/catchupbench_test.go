@@ -257,8 +257,7 @@ func lagOf(ctx context.Context, cl *client.Client) (lag uint64, known bool) {
 // committer is a client that commits a message every liveEvery, whether or not the ones
 // before are committed, and notes how long each took from when it was due.
 type committer struct {
-	mu     sync.Mutex // guards took
-	took   []time.Duration
+	latencies
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -292,27 +291,7 @@ func (l *committer) one(ctx context.Context, b *testing.B, cl *client.Client, du
 	case err != nil:
 		b.Error(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.took = append(l.took, time.Since(due))
-}
-
-func (l *committer) mark() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.took)
-}
-
-func (l *committer) since(mark int) []time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.took[mark:])
-}
-
-func (l *committer) during(d time.Duration) []time.Duration {
-	mark := l.mark()
-	<-time.After(d)
-	return l.since(mark)
+	l.note(due)
 }
 
 func (l *committer) stop() {

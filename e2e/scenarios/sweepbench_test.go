@@ -116,8 +116,6 @@ func usualP99(list []time.Duration) float64 {
 	return ms(percentile(windows, 50))
 }
 
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
 // pass runs the sweeper once.
 func pass(b *testing.B, c *harness.Cluster, args ...string) (report swept) {
 	b.Helper()
@@ -156,8 +154,7 @@ func leave(b *testing.B, c *harness.Cluster, i int, kind string, ids []client.To
 // notes how long each message took from when it was due to its ack: one that waits
 // behind a slow one counts the wait, else a stall would be one sample.
 type traffic struct {
-	mu     sync.Mutex // guards took
-	took   []time.Duration
+	latencies
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -197,38 +194,11 @@ func (l *traffic) one(ctx context.Context, cl *client.Client, due time.Time) err
 	for _, d := range r.Deliveries {
 		err = errors.Join(err, cl.Ack(ctx, "load", d.ReceiptHandle))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.took = append(l.took, time.Since(due))
+	l.note(due)
 	return err
-}
-
-func (l *traffic) mark() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.took)
-}
-
-func (l *traffic) since(mark int) []time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.took[mark:])
-}
-
-func (l *traffic) during(d time.Duration) []time.Duration {
-	mark := l.mark()
-	<-time.After(d)
-	return l.since(mark)
 }
 
 func (l *traffic) stop() {
 	l.cancel()
 	l.done.Wait()
-}
-
-func percentile(list []time.Duration, p int) time.Duration {
-	if len(list) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(list))[(len(list)-1)*p/100]
 }
