@@ -69,13 +69,17 @@ func (m *interrupted) all(names []string) {
 		name := names[m.moves%len(names)]
 		var have []string
 		var from string
-		if err := harness.Until(m.ctx, moveLimit, func() bool { have, from = replicasOf(m.ctx, m.cl, name, 0); return from != "" }); err != nil {
-			m.Fatalf("%s has no leader; logs in %s", name, m.c.Dir)
+		to := ""
+		if err := harness.Until(m.ctx, moveLimit, func() bool {
+			have, from = replicasOf(m.ctx, m.cl, name, 0)
+			to = otherNode(m.c, have)
+			return from != "" && to != ""
+		}); err != nil {
+			m.Fatalf("%s has no leader, or no node is free; logs in %s", name, m.c.Dir)
 		}
 		if m.moves%4 == 3 { // a replica that does not lead moves, too
 			from = have[m.random.IntN(len(have))]
 		}
-		to := otherNode(m.c, have)
 		if _, err := m.cl.StartMove(m.ctx, name, 0, from, to); err != nil {
 			m.Logf("start of a move of %s from %s to %s: %v", name, from, to, err)
 			continue
@@ -146,11 +150,15 @@ func (m *interrupted) awayAndBack(name string) {
 	m.Helper()
 	var have []string
 	var first string
-	if err := harness.Until(m.ctx, moveLimit, func() bool { have, first = replicasOf(m.ctx, m.cl, name, 0); return first != "" }); err != nil {
-		m.Fatalf("%s has no leader", name)
+	away := ""
+	if err := harness.Until(m.ctx, moveLimit, func() bool {
+		have, first = replicasOf(m.ctx, m.cl, name, 0)
+		away = otherNode(m.c, have)
+		return first != "" && away != ""
+	}); err != nil {
+		m.Fatalf("%s has no leader, or no node is free", name)
 	}
 	dir := filepath.Join(m.c.Dir, first, "topics", name, fmt.Sprintf("p%05d", 0))
-	away := otherNode(m.c, have)
 	if _, err := m.cl.StartMove(m.ctx, name, 0, first, away); err != nil {
 		m.Fatal(err)
 	}

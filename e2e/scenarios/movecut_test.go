@@ -62,10 +62,10 @@ func cutInEveryPhase(ctx context.Context, t *testing.T, n *harness.Net, cl *clie
 		var from, to string
 		if err := harness.Until(ctx, moveLimit, func() bool { // the gateway's replica may be behind
 			have, leader := replicasOf(ctx, cl, name, 0)
-			if leader == "" {
+			from, to = leader, otherOf(n.IDs(harness.Storage), have)
+			if from == "" || to == "" {
 				return false
 			}
-			from, to = leader, otherOf(n.IDs(harness.Storage), have)
 			_, err := cl.StartMove(ctx, name, 0, from, to)
 			return err == nil
 		}); err != nil {
