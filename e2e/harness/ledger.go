@@ -32,6 +32,7 @@ type Repeat struct {
 	Before, At time.Time // when it came the time before, and now
 	From, In   uint32    // the partitions that it came from
 	Acked      time.Time // when its ack was answered, before or since; zero: it never was
+	Since      time.Time // when it was accepted, or came first if the answer came later
 }
 
 // NewLedger returns an empty one.
@@ -154,11 +155,7 @@ func (l *Ledger) Early(parent *Ledger, delay time.Duration) (n int, example stri
 func (l *Ledger) Judge(t testing.TB, explained func(from, to time.Time) bool) {
 	t.Helper()
 	l.judge(t, func(text string, ds []delivery) (reasons []string) {
-		from := ds[0].at
-		if at, ok := l.accepted[text]; ok && at.Before(from) {
-			from = at
-		}
-		if explained(from, ds[len(ds)-1].at) {
+		if explained(l.since(text, ds), ds[len(ds)-1].at) {
 			return []string{"explained"}
 		}
 		return []string{""}
@@ -172,10 +169,18 @@ func (l *Ledger) JudgeRepeats(t testing.TB, reason func(Repeat) string) {
 	l.judge(t, func(text string, ds []delivery) (reasons []string) {
 		for i := range ds[1:] {
 			was, is := ds[i], ds[i+1]
-			reasons = append(reasons, reason(Repeat{Before: was.at, At: is.at, From: was.partition, In: is.partition, Acked: l.acked[text]}))
+			reasons = append(reasons, reason(Repeat{Before: was.at, At: is.at, From: was.partition, In: is.partition, Acked: l.acked[text], Since: l.since(text, ds)}))
 		}
 		return reasons
 	})
+}
+
+// since is when a message was accepted, or came first if the answer came later.
+func (l *Ledger) since(text string, ds []delivery) time.Time {
+	if at, ok := l.accepted[text]; ok && at.Before(ds[0].at) {
+		return at
+	}
+	return ds[0].at
 }
 
 func (l *Ledger) judge(t testing.TB, explain func(text string, ds []delivery) (reasons []string)) {

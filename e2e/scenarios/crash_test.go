@@ -71,6 +71,7 @@ func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
 	w := harness.Load{Client: cl, Topic: "orders", Ledger: harness.NewLedger()}
 	running := w.Start(ctx, t, 4, 20*time.Millisecond, 4)
 	defer running.End()
+	leaders := startWatch(ctx, t, cl, "orders")
 	storageKills := killInTurn(t, c, random, roles, d)
 	running.Drain(ctx, t, 2*time.Minute)
 	// What would come twice has had its chance: redeliveries are due at once after
@@ -79,13 +80,14 @@ func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
 	<-quiet.Done()
 	cancelQuiet()
 	running.End()
-	w.Ledger.Judge(t, func(from, to time.Time) bool {
+	leaders.end()
+	w.Ledger.JudgeRepeats(t, func(r harness.Repeat) string {
 		for _, k := range storageKills {
-			if k.After(from.Add(-2*time.Second)) && k.Before(to) {
-				return true
+			if k.After(r.Since.Add(-2*time.Second)) && k.Before(r.At) {
+				return "a storage node was killed"
 			}
 		}
-		return false
+		return leaders.reason("orders", r) // a leadership goes back to a node that has come back
 	})
 }
 

@@ -134,7 +134,14 @@ func (w *watch) judge(t *testing.T, name string, l *harness.Ledger) {
 	}
 }
 
-// reasonLocked is why a message came again.
+// reason is why a message came again; "": for none that it knows.
+func (w *watch) reason(name string, r harness.Repeat) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reasonLocked(name, r)
+}
+
+// reasonLocked is reason.
 func (w *watch) reasonLocked(name string, r harness.Repeat) string {
 	if r.From != r.In {
 		for _, c := range w.crashes {
