@@ -12,7 +12,8 @@
 //     a snapshot at or below the HWM and the batches behind it, and taken back by
 //     a truncation (TestRebuiltEqualsBeforeCrash).
 //   - Valid batches behind damage are never cut; the offsets between are a gap
-//     that reads skip and count.
+//     that reads skip and count. Batches above the stored HWM that a power cut left
+//     unwritten in the middle of a sync are no damage: the log ends before them.
 //   - Nothing is removed above the HWM, nor before a snapshot of what it stands
 //     for is synced.
 //
@@ -29,6 +30,13 @@
 // damage below the HWM gets it again (Gaps, Repair). TestCopyIsTheSame and
 // TestReplacedCopyKnowsTheSameNumbers explain it.
 //
+// # Damage
+//
+// Of damage that a log meets in its segments, it keeps the bytes (Pieces). A copy that is
+// made of one with a gap notes that it awaits them before it appends what lies behind the
+// gap (AwaitPieces), and keeps those that the leader has, byte for byte (KeepPiece): then
+// the other copy has nothing that is nowhere else. TestPiecesOfACopy explains it.
+//
 // # Directory
 //
 //	<20 digits>.log   segments (package seglog), named by their first offset
@@ -36,7 +44,7 @@
 //	fence             the leader epoch promised, see Fence
 //	replace           a state slot: the log is to begin anew with that state; gone
 //	                  when that is done
-//	damaged/          copies of damaged bytes (package seglog)
+//	damaged/          copies of damaged bytes (package seglog), see Damage
 //
 // Segment frames are batches exactly as package record describes them. The meta
 // of a segment header, big-endian:

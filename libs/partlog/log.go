@@ -56,7 +56,7 @@ type Options struct {
 type Recovery struct {
 	StateFound   bool  // a valid state slot was there
 	StateDamaged bool  // a slot was there and not valid
-	TornBytes    int64 // unfinished bytes cut at the end
+	TornBytes    int64 // unfinished bytes cut at the end, and what came behind them
 	GapOffsets   int64 // offsets lost between valid batches, as far as they were scanned
 }
 
@@ -143,7 +143,7 @@ func (l *Log) open() error {
 	rep := newReplay(l, snap.producers)
 	l.seg, err = seglog.Open(l.fs, l.dir, seglog.Options{
 		Format: batchFormat{}, MaxFrame: record.MaxBatch, FillAhead: l.opt.FillAhead, OnDamage: l.opt.OnDamage,
-		UndoFull: true, Visit: rep.visitActive,
+		UndoFull: true, Headers: true, Visit: rep.visitActive, Unpromised: rep.unpromised,
 	})
 	if err != nil {
 		return err

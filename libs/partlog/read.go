@@ -16,6 +16,7 @@ type Chunk struct {
 	Batches []byte // whole batches as on disk, verified; may alias the buffer given
 	Next    int64  // offset to go on from: the end of the last batch
 	Skipped int64  // offsets before the first batch that are lost: a gap
+	Buf     []byte // where Batches are: the buffer given, or a larger one in its place
 }
 
 // minRead is the least that is read from a file at once.
@@ -84,7 +85,7 @@ func (l *Log) read(offset, limit int64, maxBytes int, buf []byte, cuts uint64) (
 				l.index.remember(r.next, seglog.Pos{Segment: uint64(p.base), Offset: r.end})
 			}
 			l.mu.Unlock()
-			return Chunk{Batches: r.out, Next: r.next, Skipped: max(r.first-offset, 0)}, nil
+			return Chunk{Batches: r.out, Next: r.next, Skipped: max(r.first-offset, 0), Buf: r.buf}, nil
 		}
 		if r.straddles {
 			return Chunk{Next: offset}, nil
@@ -211,7 +212,7 @@ func (r *run) read() error {
 			return r.search()
 		}
 		if len(b) < h.Size() {
-			if b, err = r.fill(h.Size()); err != nil {
+			if b, err = r.extend(b, h.Size()); err != nil {
 				return err
 			}
 		}
@@ -234,16 +235,20 @@ func (l *Log) fileEnd(base int64) int64 {
 }
 
 // fill reads n bytes at the place, fewer at the end of the segment.
-func (r *run) fill(n int) ([]byte, error) {
+func (r *run) fill(n int) ([]byte, error) { return r.extend(nil, n) }
+
+// extend is fill when those at the place, a part of r.buf, have been read.
+func (r *run) extend(have []byte, n int) ([]byte, error) {
 	n = int(min(int64(n), max(r.fileEnd-r.place.pos, 0))) // a fetch may ask for much of little
 	if cap(r.buf) < n {
 		r.buf = make([]byte, n)
 	}
-	got, err := r.l.seg.ReadAt(r.buf[:n], seglog.Pos{Segment: uint64(r.place.base), Offset: r.place.pos})
+	at := min(copy(r.buf[:cap(r.buf)], have), n)
+	got, err := r.l.seg.ReadAt(r.buf[at:n], seglog.Pos{Segment: uint64(r.place.base), Offset: r.place.pos + int64(at)})
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	return r.buf[:got], nil
+	return r.buf[:at+got], nil
 }
 
 // hop passes over the batches that end at or below the offset and returns b from
@@ -321,6 +326,6 @@ func (r *run) search() error {
 		out = append(out, f.Bytes...)
 		r.next, r.end = h.EndOffset(), rd.Pos().Offset
 	}
-	r.out = out
+	r.out, r.buf = out, out
 	return nil
 }

@@ -61,8 +61,12 @@ func checkCrash(t *testing.T, disk vfs.FS, opt Options, led ledger, at string) {
 	if st.HWM < led.hwm || st.HWM > l.LEO() || l.LogStart() > max(st.HWM, led.hwm) || l.LogStart() < led.removed {
 		t.Fatalf("%s: start %d (%d), HWM %d (%d), LEO %d", at, l.LogStart(), led.removed, st.HWM, led.hwm, l.LEO())
 	}
-	// Of what was not synced any write may be lost, the last ones not first: then
-	// a gap stands above everything acknowledged.
+	// Of what was not synced any write may be lost, the last ones not first: a log whose
+	// high watermark is known ends before them, another one has a gap above everything
+	// acknowledged.
+	if r := l.Recovery(); r.StateFound && r.GapOffsets > 0 {
+		t.Fatalf("%s: what was never promised is missed: %+v", at, r)
+	}
 	got, skipped := readAll(t, l, l.LogStart(), l.LEO(), 700)
 	gap := l.LEO()
 	for i, r := range got {

@@ -38,6 +38,7 @@ type replay struct {
 	last   int64
 	behind bool // a damaged range was passed: batches do not raise numbers
 	direct bool // the active segment alone was enough, or is all there is
+	active walk // of the last segment
 }
 
 func newReplay(l *Log, snap *producers) *replay {
@@ -50,11 +51,23 @@ func newReplay(l *Log, snap *producers) *replay {
 // snapshot reaches into that segment nothing else has to be read.
 func (r *replay) visitActive(f seglog.Frame) error {
 	base := int64(f.Header.Base)
+	if r.active.bound == 0 {
+		r.active = walk{next: base, bound: math.MaxInt64}
+	}
+	r.active.take(f.Bytes)
 	if r.snapAt >= base {
 		r.direct = true
 		r.frame(f, math.MaxInt64)
 	}
 	return nil
+}
+
+// unpromised is asked by seglog about batches that were never written, and others
+// behind them. A power cut leaves that of a sync that had not returned: so none of them was
+// reported, nor counted by a leader. Below the high watermark, which is durable, it is
+// damage all the same.
+func (r *replay) unpromised(h *seglog.Header) bool {
+	return r.l.recovery.StateFound && max(r.active.next, int64(h.Base)) >= r.l.state.HWM
 }
 
 // finish reads what the visits did not cover and sets the ends of the log.

@@ -57,9 +57,12 @@ type Remains struct {
 	Found  bool         // the state: one was there, and valid
 	LEO    int64        // end of its log
 	Epochs []EpochStart // of its log
-	// Damaged: damage was met in it, now or before. What it had there may be nowhere
-	// else, whatever lies above.
+	// Damaged: damage was met in it, or in one that it was made from. What it had there
+	// may be nowhere else, whatever lies above. Pieces are what it keeps of that; Whole
+	// tells that nothing is known to be damaged that is not kept.
 	Damaged bool
+	Pieces  []Piece
+	Whole   bool
 }
 
 // Examine recovers the log of a copy that nobody has open, as Open does, and tells
@@ -71,8 +74,10 @@ func Examine(fsys vfs.FS, dir string, opt Options) (Remains, error) {
 	}
 	r := Remains{LEO: l.LEO(), Epochs: l.Epochs()}
 	r.State, r.Found = l.State()
-	if r.Damaged, err = seglog.WasDamaged(fsys, dir); err != nil {
+	pieces, whole, err := seglog.Aside(fsys, dir)
+	if err != nil {
 		return Remains{}, errors.Join(err, l.Close())
 	}
+	r.Damaged, r.Pieces, r.Whole = l.WasDamaged(), named(pieces, r.State), whole
 	return r, l.Close()
 }

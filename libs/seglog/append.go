@@ -312,6 +312,8 @@ func (l *Log) blank(base uint64) (vfs.File, string, error) {
 // Close syncs what was appended, cuts what was filled ahead, and closes the
 // files. A log that failed is closed as it is.
 func (l *Log) Close() error {
+	l.asideMu.Lock()
+	defer l.asideMu.Unlock()
 	l.mu.Lock()
 	seg, end, size, synced := l.activeLocked(), l.end, l.filled, l.synced
 	clean := l.failed != nil || !l.appendable || end == size && end == synced

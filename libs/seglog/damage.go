@@ -3,41 +3,65 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
-const (
-	// maxAsideBytes bounds the copies of damaged bytes: enough for one whole
-	// segment to be looked at, never a second log.
-	maxAsideBytes = 64 << 20
-	// maxSeen bounds the memory of damage already reported; beyond it a range
-	// may be reported twice.
-	maxSeen = 4096
-)
+// maxSeen bounds the memory of damage already reported; beyond it a range may be
+// reported twice.
+const maxSeen = 4096
 
-// report copies a damaged range aside and tells the caller of it, once.
+// report copies a damaged range aside and tells the caller of it, once. When it
+// returns the bytes are kept, whoever met them first; a range that could not be kept is
+// tried again whenever it is met.
 func (l *Log) report(seg *segment, from, to int64) {
 	at := Pos{seg.base, from}
+	l.asideMu.Lock()
 	l.mu.Lock()
-	known := l.seen[at]
-	if !known && len(l.seen) < maxSeen {
-		l.seen[at] = true
-	}
+	kept, known := l.seen[at]
 	l.mu.Unlock()
-	if known {
+	if kept {
+		l.asideMu.Unlock()
 		return
 	}
 	err := l.copyAside(seg, from, to)
-	if l.opt.OnDamage != nil {
+	l.mu.Lock()
+	if known || len(l.seen) < maxSeen {
+		l.seen[at] = err == nil
+	}
+	l.mu.Unlock()
+	l.asideMu.Unlock()
+	if !known && l.opt.OnDamage != nil {
 		l.opt.OnDamage(Damage{seg.base, from, to, err == nil})
+	}
+	if !known && l.opt.Headers && from >= HeaderSize {
+		l.reportHeader(seg) // what wrote over a frame may have hit it too
+	}
+}
+
+// reportHeader reports the header of a segment that has frames, when what stands there
+// now is none: that in memory may be from before it rotted.
+func (l *Log) reportHeader(seg *segment) {
+	f, err := l.acquire(seg)
+	if err != nil {
+		return // it was removed meanwhile
+	}
+	b := make([]byte, HeaderSize+1)
+	n, err := f.ReadAt(b, 0)
+	l.release(seg)
+	if n < len(b) || err != nil && !errors.Is(err, io.EOF) {
+		return
+	}
+	if h, err := parseHeader(b[:HeaderSize]); err != nil || h.Base != seg.base {
+		l.report(seg, 0, HeaderSize)
 	}
 }
 
 // WasDamaged tells whether damage was ever met in the log of a directory that nobody
-// has open: what could be read of it lies beside the segments, and nowhere else.
+// has open, or in one that it was made from: see [Aside].
 func WasDamaged(fsys vfs.FS, dir string) (bool, error) {
 	_, err := fsys.Stat(path.Join(dir, asideDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,67 +73,15 @@ func WasDamaged(fsys vfs.FS, dir string) (bool, error) {
 	return true, nil
 }
 
-var errAsideFull = errors.New("no room for more damaged bytes")
-
+// copyAside keeps a damaged range. The caller holds asideMu.
 func (l *Log) copyAside(seg *segment, from, to int64) error {
-	dir := path.Join(l.dir, asideDir)
-	if err := l.fs.MkdirAll(dir); err != nil {
+	name := fmt.Sprintf("%0*d-%d", nameDigits, seg.base, from)
+	if done, err := l.keptBefore(name, to-from); done || err != nil {
 		return err
 	}
-	if !l.takeAside(dir, to-from) {
-		return errAsideFull
-	}
-	b := make([]byte, to-from)
-	if _, err := l.readSeg(seg, to, b, from); err != nil {
-		return err
-	}
-	f, err := l.fs.Create(path.Join(dir, fmt.Sprintf("%0*d-%d", nameDigits, seg.base, from)))
-	switch {
-	case errors.Is(err, fs.ErrExist): // by an earlier process, which may not have got further
-	case err != nil:
-		return err
-	default:
-		if err := errors.Join(writeSynced(f, b), f.Close()); err != nil {
-			return err
-		}
-	}
-	// What is copied may be cut from the log next, and that there was damage keeps the
-	// copy of a partition that moved away: neither may go with a power cut.
-	return errors.Join(l.fs.SyncDir(dir), l.fs.SyncDir(l.dir))
-}
-
-func writeSynced(f vfs.File, b []byte) error {
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-// takeAside counts n more bytes, and refuses those above the bound.
-func (l *Log) takeAside(dir string, n int64) bool {
-	l.mu.Lock()
-	known := l.asideBytes >= 0
-	l.mu.Unlock()
-	var size int64
-	if !known {
-		entries, err := l.fs.ReadDir(dir)
-		if err != nil {
-			return false
-		}
-		for _, e := range entries {
-			if info, err := e.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.asideBytes < 0 {
-		l.asideBytes = size
-	}
-	if l.asideBytes+n > maxAsideBytes {
-		return false
-	}
-	l.asideBytes += n
-	return true
+	return l.keep(name, to-from, func() ([]byte, error) {
+		b := make([]byte, to-from)
+		_, err := l.readSeg(seg, to, b, from)
+		return b, err
+	})
 }

@@ -10,8 +10,11 @@
 //
 // Invariants:
 //   - What Sync returned success for is found by every later Open, and bytes
-//     that a valid frame follows are never cut: they are skipped, reported as
-//     [Damage] and copied aside to `<dir>/damaged`.
+//     that a valid frame follows are never cut, unless they were never written and the
+//     caller says that it promised nothing there (Options.Unpromised): they are
+//     skipped, reported as [Damage] and copied aside to `<dir>/damaged`, with what another log had there
+//     of which this one was made ([Log.KeepPiece]). An unfinished file there tells
+//     of bytes that could not be kept (aside.go).
 //   - A segment that has a successor was truncated to its last frame and synced
 //     first, unless it was given up by [Log.Abandon].
 //   - After a failed write or sync the segment takes no more frames, until

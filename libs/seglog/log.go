@@ -78,11 +78,20 @@ type Options struct {
 	// was written in full and has rotted since, not like an unfinished write; 0: none.
 	// Those are copied aside and reported like other damage, and cut all the same.
 	Suspect func(h *Header, b []byte) int
+	// Unpromised, when set, is asked by Open about damage between two frames of the last
+	// segment in which a sector was never written, as after a power cut in the middle of
+	// a sync: whether nobody was told that what comes behind the frame that Visit was
+	// shown last is there. Then the log is cut there, as behind its last frame. nil: no.
+	Unpromised func(h *Header) bool
+	// Headers has a broken header of a segment with frames kept and reported like other
+	// damage: for a log whose frames hold without it.
+	Headers bool
 	// Nonce draws the nonces of segments; nil: crypto/rand.
 	Nonce func() uint64
 }
 
-// Recovery tells what Open found behind the last frame.
+// Recovery tells what Open cut off: what it found behind the last frame, see also
+// Options.Unpromised.
 type Recovery struct {
 	TornAt    Pos   // where the log was cut
 	TornBytes int64 // bytes cut, 0: none. Old frames of a recycled file count too.
@@ -102,6 +111,9 @@ type Log struct {
 	dir string
 	opt Options
 
+	// asideMu is held across the copying of damaged bytes. Taken before mu.
+	asideMu sync.Mutex
+
 	mu         sync.Mutex // guards what follows; never held across I/O
 	segs       []*segment // ascending by base; the last one is the active one
 	spares     []string   // names of files to recycle
@@ -112,8 +124,8 @@ type Log struct {
 	failed     error      // first error of the active segment
 	closed     bool
 	recovery   Recovery
-	seen       map[Pos]bool // damage already reported
-	asideBytes int64        // size of the damaged directory; -1: not known yet
+	seen       map[Pos]bool // damage already reported; true: its bytes are kept
+	aside      aside
 }
 
 // segment is one file. Fields are guarded by Log.mu.

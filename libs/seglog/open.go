@@ -27,7 +27,7 @@ func Open(fsys vfs.FS, dir string, opt Options) (*Log, error) {
 	if opt.Nonce == nil {
 		opt.Nonce = randomNonce
 	}
-	l := &Log{fs: fsys, dir: dir, opt: opt, seen: map[Pos]bool{}, asideBytes: -1}
+	l := &Log{fs: fsys, dir: dir, opt: opt, seen: map[Pos]bool{}}
 	if err := l.list(); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", dir, err)
 	}
@@ -66,6 +66,10 @@ func (l *Log) list() error {
 			}
 		case strings.HasSuffix(name, spareSuffix):
 			l.spares = append(l.spares, name)
+		case name == asideDir:
+			if err := l.loadAside(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil // ReadDir sorts, and the digits sort as numbers
@@ -192,6 +196,9 @@ func (l *Log) header(seg *segment) (*Header, error) {
 	l.mu.Lock()
 	seg.hdr = h
 	l.mu.Unlock()
+	if h.Damaged && l.opt.Headers {
+		l.reportHeader(seg)
+	}
 	return h, nil
 }
 

@@ -104,7 +104,8 @@ func (l *Log) ScanSegment(base uint64, visit func(Frame) error) error {
 
 // scan visits the frames of a segment up to size. It returns the end of the
 // last frame, and whether only zeros follow. With torn, what follows the last
-// frame is not damage but an unfinished write.
+// frame is not damage but an unfinished write, and the last frame may be one that
+// others follow (Options.Unpromised).
 func (l *Log) scan(seg *segment, size int64, torn bool, visit func(Frame) error) (int64, bool, error) {
 	h, err := l.header(seg)
 	if err != nil {
@@ -132,6 +133,15 @@ func (l *Log) scan(seg *segment, size int64, torn bool, visit func(Frame) error)
 		}
 		if next == size && (torn || zeros) {
 			return off, zeros, nil
+		}
+		if torn && l.opt.Unpromised != nil {
+			lost, err := w.unwritten(off, next)
+			if err != nil {
+				return 0, false, err
+			}
+			if lost && l.opt.Unpromised(h) {
+				return off, false, nil
+			}
 		}
 		l.report(seg, off, next)
 		off = next
@@ -233,6 +243,30 @@ func (w *window) resync(off, limit int64) (next int64, zeros bool, err error) {
 		at++
 	}
 	return limit, zeros, nil
+}
+
+// sector is what disks write as a whole at least, in bytes.
+const sector = 512
+
+// unwritten tells whether a range without a frame, between two frames, shows a sector
+// that was never written: it is zero, or was when the frame before ended in it. In one
+// that was written and has rotted such a sector is there only if a message has one. The
+// sector in which the frame behind begins was written.
+func (w *window) unwritten(from, to int64) (bool, error) {
+	for at := from; ; {
+		end := at/sector*sector + sector
+		if end > to {
+			return false, nil
+		}
+		b, err := w.at(at, int(end-at), to)
+		if err != nil {
+			return false, err
+		}
+		if allZero(b[:end-at]) {
+			return true, nil
+		}
+		at = end
+	}
 }
 
 func allZero(b []byte) bool {

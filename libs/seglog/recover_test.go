@@ -269,3 +269,73 @@ func TestRollFailingAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// TestSectorsThatWereNeverWritten: a power cut in the middle of a sync may leave frames
+// behind a sector that it lost. Where nobody was promised them the log ends before it;
+// where somebody was, and where the sector was written and has rotted, they stay.
+func TestSectorsThatWereNeverWritten(t *testing.T) {
+	const frames, size = 12, 300
+	m := vfs.NewMem()
+	l := open(t, m, nil)
+	must(t, l.Roll(1, nil))
+	h, err := l.Header(1)
+	must(t, err)
+	var starts []int64
+	for num := uint64(1); num <= frames; num++ {
+		pos, err := l.Append(frame(h.Nonce, num, strings.Repeat("x", size)))
+		must(t, err)
+		starts = append(starts, pos.Offset)
+	}
+	must(t, l.Close())
+	last := starts[frames-1]
+	for from := int64(HeaderSize); from < last/sector*sector; from++ {
+		end := from/sector*sector + sector
+		if from%sector != 0 && !slices.Contains(starts, from) {
+			continue // bytes that stand before it in its sector were written with it
+		}
+		damaged := uint64(0) // the first frame that lost bytes
+		for damaged+1 < frames && starts[damaged+1] <= from {
+			damaged++
+		}
+		for name, tc := range map[string]struct {
+			lost, promised, cut bool
+		}{
+			"never written":               {lost: true, cut: true},
+			"never written, but promised": {lost: true, promised: true},
+			"rotten":                      {},
+		} {
+			c := m.Copy()
+			f, _ := segmentFile(t, c, 1)
+			b := make([]byte, end-from)
+			if !tc.lost {
+				_, err := f.ReadAt(b, from)
+				must(t, err)
+				b[0] ^= 1
+			}
+			_, err := f.WriteAt(b, from)
+			must(t, errors.Join(err, f.Close()))
+			var damage []Damage
+			shown := uint64(0)
+			opt := options(&damage)
+			opt.Visit = func(f Frame) error { shown = number(f); return nil }
+			opt.Unpromised = func(h *Header) bool {
+				if h.Base != 1 || shown != damaged {
+					t.Errorf("from %d: asked behind frame %d of segment %d, want %d", from, shown, h.Base, damaged)
+				}
+				return !tc.promised
+			}
+			l, err := Open(c, dir, opt)
+			must(t, err)
+			if cut := l.Recovery().TornBytes > 0; cut != tc.cut || cut == (len(damage) > 0) {
+				t.Fatalf("%s, %d to %d: cut %v, damage %v", name, from, end, l.Recovery(), damage)
+			}
+			if tc.cut && l.End() != (Pos{1, starts[damaged]}) {
+				t.Fatalf("%s, %d to %d: it ends at %s", name, from, end, l.End())
+			}
+			if _, err := l.Append(frame(h.Nonce, 99, "y")); err != nil {
+				t.Fatalf("%s, %d to %d: then %v", name, from, end, err)
+			}
+			must(t, l.Close())
+		}
+	}
+}

@@ -138,7 +138,7 @@ func (m *Meta) Loads(beside []topic.Assignment) (topic.Loads, error) {
 		}
 	}
 	for i := range beside {
-		if p := m.partitions[beside[i].Topic]; p == nil || p.Incarnation != beside[i].Incarnation {
+		if p := m.partitions[beside[i].Topic]; p == nil || p.Incarnation != beside[i].Incarnation || int(beside[i].Partition) >= len(p.List) {
 			out.Add(&beside[i])
 		}
 	}

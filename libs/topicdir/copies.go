@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/narad-mq/narad/libs/topic"
@@ -71,14 +72,34 @@ func (s *Store) Retire(r Retiring) (bytes int64, err error) {
 	} else if err := writeNote(s.fs, from, v.Note); err != nil {
 		return 0, fmt.Errorf("note why %s is set aside: %w", from, err)
 	}
-	to := from + suffix + v.Copy.String()
-	if err := s.fs.Rename(from, to); err != nil {
+	to, err := s.freeAside(from + suffix + v.Copy.String())
+	if err == nil {
+		err = s.fs.Rename(from, to)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("set %s aside: %w", from, err)
 	}
 	if err := s.fs.SyncDir(top); err != nil || !v.Remove {
 		return 0, err
 	}
 	return s.removeCopies(top, path.Base(from)+leaving)
+}
+
+// freeAside is a name for a copy that is set aside. Copies that never had an id share
+// one, and so does a copy that came back here and left again.
+func (s *Store) freeAside(name string) (string, error) {
+	for n := range maxAside {
+		try := name
+		if n > 0 {
+			try = fmt.Sprintf("%s-%d", name, n)
+		}
+		if _, err := s.fs.Lstat(try); errors.Is(err, fs.ErrNotExist) {
+			return try, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%w: %s", errNoFreeName, name)
 }
 
 // removeCopies removes what was set aside under names with this prefix to be removed,
@@ -123,8 +144,18 @@ func ParseAside(name string) (c AsideCopy, ok bool) {
 		}
 	}
 	p, isPartition := ParsePartition(base)
+	id, n, taken := strings.Cut(id, "-") // behind one of the same id
+	if taken && !isAsideNumber(n) {
+		return c, false
+	}
 	copyID, err := topic.ParseID64(id)
 	return AsideCopy{Name: name, Partition: p, Copy: copyID, Leaving: !quarantine}, isPartition && (err == nil || id == topic.ID64(0).String())
+}
+
+// isAsideNumber reads the end that freeAside gives to a name.
+func isAsideNumber(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n > 0 && n < maxAside && strconv.Itoa(n) == s
 }
 
 // Aside lists the copies in the directory of an entry that are out of their partition's

@@ -1,7 +1,9 @@
 package topicdir
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path"
 	"strconv"
@@ -114,6 +116,19 @@ func (s *Store) Has(name string, id topic.Incarnation) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// HasPartition tells whether a directory of one partition lies under a topic's name,
+// whichever life that is of. It takes no guard.
+func (s *Store) HasPartition(name string, partition int32) (bool, error) {
+	if err := topic.ValidateName(name); err != nil {
+		return false, err
+	}
+	_, err := s.fs.Stat(PartitionDir(s.path(name), partition))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func entryOf(in, name string) Entry {

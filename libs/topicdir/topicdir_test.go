@@ -243,6 +243,33 @@ func TestReadErrorsAreNoVerdict(t *testing.T) {
 	}
 }
 
+// What cannot be looked at is not said to be missing.
+func TestHasPartition(t *testing.T) {
+	fail := false
+	fs := vfs.NewFault(memory(t), func(op vfs.Op) vfs.Fault {
+		if fail && op.Kind == vfs.OpStat {
+			return vfs.Fault{Err: syscall.EMFILE}
+		}
+		return vfs.Fault{}
+	})
+	s := newStore(t, fs)
+	if err := fs.MkdirAll(PartitionDir(mustOpen(t, s, Request{Topic: "orders", Incarnation: newID}).Path, 3)); err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[int32]bool{3: true, 4: false} {
+		if got, err := s.HasPartition("orders", p); got != want || err != nil {
+			t.Errorf("partition %d: %v, %v", p, got, err)
+		}
+	}
+	if got, err := s.HasPartition("none", 3); got || err != nil {
+		t.Errorf("no topic: %v, %v", got, err)
+	}
+	fail = true
+	if got, err := s.HasPartition("orders", 3); got || err == nil {
+		t.Errorf("a disk that fails: %v, %v", got, err)
+	}
+}
+
 // The power fails before every change of the disk while one incarnation is made,
 // filled and replaced by another: the old bytes are never served to the new one,
 // and never lost.

@@ -6,9 +6,10 @@ import "math/rand/v2"
 const sector = 512
 
 // CrashClone gives the file system as a disk may hold it after a power cut at
-// this moment: everything synced, and of each change since then (bytes, sizes,
-// names) all, nothing or, for bytes, any of its sectors, as rng chooses. With a
-// nil rng everything that was not synced is gone. The original goes on.
+// this moment: everything synced, and of what changed since then any names and sizes,
+// and in each sector what the file held at some moment since, as rng chooses: disks
+// write whole sectors, in any order. With a nil rng everything that was not synced is
+// gone. The original goes on.
 func (m *Mem) CrashClone(rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,28 +60,51 @@ func (c *cloner) node(n *memNode) *memNode {
 
 func (c *cloner) file(n, out *memNode) {
 	data := append([]byte(nil), n.synced...)
-	for _, w := range n.pending {
-		switch {
-		case c.keep():
-			data = w.apply(data)
-		case w.data != nil && c.keep():
-			data = c.torn(data, w)
+	moments := c.moments(len(n.pending))
+	for i, w := range n.pending {
+		if w.data == nil { // a size
+			if c.keep() {
+				data = w.apply(data)
+			}
+			continue
+		}
+		for at := int64(0); at < int64(len(w.data)); {
+			end := min((w.off+at)/sector*sector+sector-w.off, int64(len(w.data)))
+			if i < moments((w.off+at)/sector) {
+				data = writeAt(data, w.data[at:end], w.off+at)
+			}
+			at = end
 		}
 	}
 	out.data = data
 	out.synced = append([]byte(nil), data...)
 }
 
-// torn keeps any sectors of a write.
-func (c *cloner) torn(data []byte, w memWrite) []byte {
-	for at := int64(0); at < int64(len(w.data)); {
-		end := min((w.off+at)/sector*sector+sector-w.off, int64(len(w.data)))
-		if c.keep() {
-			data = writeAt(data, w.data[at:end], w.off+at)
-		}
-		at = end
+// moments chooses how many of n writes each sector of a file has seen: for one file in
+// two all sectors the same number, as when the kernel writes in order.
+func (c *cloner) moments(n int) func(sector int64) int {
+	if c.rng == nil || n == 0 {
+		return func(int64) int { return 0 }
 	}
-	return data
+	if c.keep() {
+		all := c.rng.IntN(n + 1)
+		return func(int64) int { return all }
+	}
+	chosen := map[int64]int{}
+	return func(sector int64) int {
+		at, ok := chosen[sector]
+		if !ok {
+			switch at = c.rng.IntN(n + 1); {
+			case c.keep():
+			case c.keep():
+				at = n
+			default:
+				at = 0
+			}
+			chosen[sector] = at
+		}
+		return at
+	}
 }
 
 // Copy gives the file system as it is read now, all of it synced: a copied directory.
