@@ -295,7 +295,7 @@ func TestGarbageIsHarmless(t *testing.T) {
 	for name, key := range map[string][]byte{"plaintext": nil, "encrypted": mustKey(t, "a secret of some length")} {
 		t.Run(name, func(t *testing.T) {
 			tb := newTable("c1")
-			log := &lockedBuffer{}
+			log := &testkit.Journal{}
 			first := open(t, tb, "n1", key, log)
 			nodes := []*node{first, open(t, tb, "n2", key, nil), open(t, tb, "n3", key, nil)}
 			together(t, nodes, 3)
@@ -327,7 +327,7 @@ func TestGarbageIsHarmless(t *testing.T) {
 			for _, n := range nodes {
 				testkit.Poll(t, patience, n.id+" suspects nobody", func() bool { return len(n.cfg.Suspects.All()) == 0 })
 			}
-			if n := log.lines(); n > 20 {
+			if n := log.Count("\n"); n > 20 {
 				t.Errorf("garbage filled the log with %d lines", n)
 			}
 		})
@@ -344,23 +344,6 @@ func spit(t *testing.T, addr string, b []byte) {
 	if _, err := conn.Write(b); err != nil {
 		t.Logf("tcp: %v", err)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) lines() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), "\n")
 }
 
 // child is a node n9 in a process of its own, beside those whose addresses come

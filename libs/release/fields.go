@@ -21,7 +21,9 @@ func Fields() []Field {
 		{"register", "newest_entry_type", "0.2.0"},
 		{"heartbeat", "newest_entry_type", "0.2.0"},
 		{"heartbeat", "release", "0.2.0"},
+		{"heartbeat", "lost", "0.2.0"},
 		{"inventory", "copies", "0.2.0"},
+		{"vouch", "pieces", "0.2.0"},
 	}
 }
 

@@ -33,9 +33,9 @@ func newOlderPeer(t *testing.T, lacks ...string) *olderPeer {
 	p := &olderPeer{lacks: lacks, code: problem.InvalidRequest}
 	s := NewServer(ServerConfig{NodeID: "old", ClusterID: func() string { return "c1" }, Log: slog.New(slog.DiscardHandler)})
 	for _, m := range []Method{beat, hello} {
-		s.add(&operation{Method: m, json: true, handle: func(_ context.Context, r *Request, reply []byte) ([]byte, error) {
+		s.add(&operation{Method: m, json: true, handle: whole(func(_ context.Context, r *Request, reply []byte) ([]byte, error) {
 			return append(reply, `{}`...), p.judge(r.Body)
-		}})
+		})})
 	}
 	p.addr = testkit.Serve(t, s)
 	return p

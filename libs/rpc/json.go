@@ -59,3 +59,9 @@ type malformedError struct{ *problem.Problem }
 
 // Unwrap gives the refusal.
 func (e *malformedError) Unwrap() error { return e.Problem }
+
+// Malformed is what a handler of raw bytes answers to a body that it cannot decode;
+// the server logs it, as it does for JSON.
+func Malformed(m Method) error {
+	return &malformedError{problem.New(problem.InvalidRequest, "the %s body is malformed", m.Name)}
+}

@@ -15,12 +15,16 @@ var (
 	typeProblem = []string{problem.ContentType}
 )
 
-func write(w http.ResponseWriter, status int, contentType []string, body []byte) {
+// write answers with a body of so many bytes in parts. Large parts go to the connection
+// as they are: net/http copies only what fits into its small buffers.
+func write(w http.ResponseWriter, status int, contentType []string, size int, parts ...[]byte) {
 	h := w.Header()
 	h["Content-Type"] = contentType
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["Content-Length"] = []string{strconv.Itoa(size)}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a caller that is gone hears nothing; there is nobody to tell
+	for _, part := range parts {
+		_, _ = w.Write(part) // a caller that is gone hears nothing; there is nobody to tell
+	}
 }
 
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
@@ -34,5 +38,5 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *problem.Probl
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	write(w, p.Status, typeProblem, body)
+	write(w, p.Status, typeProblem, len(body), body)
 }

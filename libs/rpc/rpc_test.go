@@ -79,6 +79,40 @@ func TestEchoOfEverySize(t *testing.T) {
 	}
 }
 
+// A reply in parts is one reply, however large they are, and its parts are in use
+// until it has been written.
+func TestReplyInParts(t *testing.T) {
+	server := NewServer(ServerConfig{NodeID: "n1", ClusterID: func() string { return "c1" }, Log: slog.New(slog.DiscardHandler)})
+	parted := Method{Name: "parted", Class: ClassFetch, MaxRequest: 1 << 20, MaxReply: 1 << 20}
+	over := make(chan struct{}, 1)
+	server.HandleParts(parted, func(_ context.Context, req *Request, reply []byte) ([][]byte, func(), error) {
+		lent := bytes.Clone(req.Body)
+		n := len(lent)
+		done := func() { clear(lent); over <- struct{}{} }
+		if n == 5 {
+			return nil, done, problem.New(problem.NotReady, "no")
+		}
+		return [][]byte{append(reply, lent[:n/3]...), lent[n/3 : n-1], nil, lent[n-1:]}, done, nil
+	})
+	peer := testClient(t).Peer("n1", testkit.Serve(t, server))
+	for _, n := range []int{1, 5, 100, 2048, 4096, 13_000, 300_000, 1 << 20} {
+		want := make([]byte, n)
+		for i := range want {
+			want[i] = byte(i>>8 + i)
+		}
+		reply, err := peer.Call(t.Context(), parted, want)
+		<-over
+		var p *problem.Problem
+		switch {
+		case n == 5 && (!errors.As(err, &p) || p.Code != problem.NotReady):
+			t.Fatalf("a refusal: %v", err)
+		case n != 5 && (err != nil || !bytes.Equal(reply.Body, want)):
+			t.Fatalf("%d bytes: %v, equal: %t", n, err, bytes.Equal(reply.Body, want))
+		}
+		reply.Release()
+	}
+}
+
 func TestStrictJSON(t *testing.T) {
 	r := newRig(t, echoHandler)
 	peer := r.client.Peer("n1", r.addr)
@@ -102,6 +136,9 @@ func TestStrictJSON(t *testing.T) {
 		if !errors.As(err, &p) || p.Code != problem.InvalidRequest || p.Members["parameter"] != parameter {
 			t.Errorf("%s: %v, members %v, want parameter %q", body, err, p.Members, parameter)
 		}
+	}
+	if n := strings.Count(r.log.String(), "refused a malformed call"); n != 1 {
+		t.Errorf("logged %d times: %s", n, r.log)
 	}
 	if _, err := CallJSON[helloNested](t.Context(), peer, hello, helloRequest{Name: "x"}); err == nil {
 		t.Error("an unknown field in a reply was accepted")
@@ -147,9 +184,18 @@ func TestWrongClusterIsRefused(t *testing.T) {
 func TestUnknownOperationAndMethod(t *testing.T) {
 	r := newRig(t, echoHandler)
 	m := echo
-	m.Name = "nothing"
-	if _, err := r.client.Peer("", r.addr).Call(t.Context(), m, []byte("x")); !problem.HasCode(err, problem.RouteNotFound) {
-		t.Error(err)
+	for _, m.Name = range []string{"nothing", "nothing", strings.Repeat("n", 1000)} {
+		if _, err := r.client.Peer("", r.addr).Call(t.Context(), m, []byte("x")); !problem.HasCode(err, problem.RouteNotFound) {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(r.log.String(), "operation=nothing"); n != 1 || strings.Count(r.log.String(), "level=WARN") != 1 {
+		t.Errorf("logged %d times: %s", n, r.log)
+	}
+	r.log.Reset()
+	r.server.complains[complaintRoute].Store(0)
+	if _, err := r.client.Peer("", r.addr).Call(t.Context(), m, []byte("x")); !problem.HasCode(err, problem.RouteNotFound) || strings.Count(r.log.String(), "n") > 100 {
+		t.Errorf("%v; a long name was logged whole: %s", err, r.log)
 	}
 	big := echo
 	big.MaxRequest *= 2

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,6 +31,11 @@ type Request struct {
 // Handler does one call: it appends the reply to reply and returns it. Errors
 // that are not a *problem.Problem become 500 internal and are logged here.
 type Handler func(ctx context.Context, req *Request, reply []byte) ([]byte, error)
+
+// PartsHandler is a Handler of large replies: it gives the reply in parts, which are
+// written one after the other without being copied. The first is appended to reply. done,
+// unless nil, is called when none of the parts is used any more.
+type PartsHandler func(ctx context.Context, req *Request, reply []byte) (parts [][]byte, done func(), err error)
 
 // ServerConfig is what a Server needs to know.
 type ServerConfig struct {
@@ -51,7 +58,7 @@ type Server struct {
 
 type operation struct {
 	Method
-	handle Handler
+	handle PartsHandler
 	json   bool
 }
 
@@ -77,7 +84,18 @@ func NewServer(cfg ServerConfig) *Server {
 
 // Handle adds an operation whose bodies are raw bytes. Call it before Serve; a
 // name that is taken panics.
-func (s *Server) Handle(m Method, h Handler) { s.add(&operation{Method: m, handle: h}) }
+func (s *Server) Handle(m Method, h Handler) { s.add(&operation{Method: m, handle: whole(h)}) }
+
+// HandleParts is Handle for large replies.
+func (s *Server) HandleParts(m Method, h PartsHandler) { s.add(&operation{Method: m, handle: h}) }
+
+// whole is a handler whose reply is one part.
+func whole(h Handler) PartsHandler {
+	return func(ctx context.Context, req *Request, reply []byte) ([][]byte, func(), error) {
+		reply, err := h(ctx, req, reply)
+		return [][]byte{reply}, nil, err
+	}
+}
 
 func (s *Server) add(op *operation) {
 	if s.ops[op.Name] != nil {
@@ -86,10 +104,20 @@ func (s *Server) add(op *operation) {
 	s.ops[op.Name] = op
 }
 
+// Methods lists the operations that were added so far, by name. It is for tests that
+// must miss none.
+func (s *Server) Methods() []Method {
+	out := make([]Method, 0, len(s.ops))
+	for _, name := range slices.Sorted(maps.Keys(s.ops)) {
+		out = append(out, s.ops[name].Method)
+	}
+	return out
+}
+
 // HandleJSON adds an operation with strict JSON both ways.
 func HandleJSON[Req, Res any](s *Server, m Method, h func(context.Context, *Req) (*Res, error)) {
 	lacks := release.Lacks(s.cfg.Release, m.Name)
-	s.add(&operation{Method: m, json: true, handle: func(ctx context.Context, r *Request, reply []byte) ([]byte, error) {
+	s.add(&operation{Method: m, json: true, handle: whole(func(ctx context.Context, r *Request, reply []byte) ([]byte, error) {
 		if refusal := unknownField(r.Body, lacks); refusal != nil {
 			return nil, refusal
 		}
@@ -102,7 +130,7 @@ func HandleJSON[Req, Res any](s *Server, m Method, h func(context.Context, *Req)
 			return nil, err
 		}
 		return encodeJSON(reply, res)
-	}})
+	})})
 }
 
 // Serve answers on ln until Shutdown or Close, and then returns nil. The
@@ -148,22 +176,29 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, op *operation) {
 		return
 	}
 	req := Request{From: r.Header.Get(headerFrom), Body: body}
-	reply, err := op.handle(r.Context(), &req, s.bufs.get(0))
+	parts, done, err := op.handle(r.Context(), &req, s.bufs.get(0))
+	if done != nil {
+		defer done()
+	}
 	if err != nil {
 		s.refuse(w, r, s.problemOf(r, op, err))
 		return
 	}
-	if len(reply) > op.MaxReply {
-		s.refuse(w, r, s.problemOf(r, op, fmt.Errorf("the reply has %d bytes, the bound is %d", len(reply), op.MaxReply)))
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	if size > op.MaxReply {
+		s.refuse(w, r, s.problemOf(r, op, fmt.Errorf("the reply has %d bytes, the bound is %d", size, op.MaxReply)))
 		return
 	}
 	contentType := typeBinary
 	if op.json {
 		contentType = typeJSON
 	}
-	write(w, http.StatusOK, contentType, reply)
+	write(w, http.StatusOK, contentType, size, parts...)
 	s.bufs.put(body)
-	s.bufs.put(reply)
+	s.bufs.put(parts[0])
 }
 
 func bodyProblem(err error) *problem.Problem {
@@ -178,6 +213,9 @@ func (s *Server) admit(r *http.Request) (*operation, *problem.Problem) {
 	name, ok := strings.CutPrefix(r.URL.Path, Prefix)
 	op := s.ops[name]
 	if !ok || op == nil {
+		if ok {
+			s.complain(complaintRoute, "refused a call of an operation that this node does not serve", r, slog.String("operation", name[:min(len(name), maxLoggedName)]))
+		}
 		return nil, problem.New(problem.RouteNotFound, "no operation of that name")
 	}
 	if r.Method != http.MethodPost {
@@ -207,16 +245,25 @@ const (
 	complaintCluster = iota
 	complaintNode
 	complaintBody
-	complaints // how many there are
+	complaintRoute // a warning: a newer release may ask for what an older one does not have
+	complaints     // how many there are
 )
 
 // complainEvery bounds the log lines that a misconfigured peer can cause, by kind.
 const complainEvery = 60 // seconds
 
+// maxLoggedName bounds what is logged of a name that nobody registered, in bytes; ours
+// are shorter.
+const maxLoggedName = 64
+
 func (s *Server) complain(kind int, what string, r *http.Request, attr slog.Attr) {
+	level := slog.LevelError
+	if kind == complaintRoute {
+		level = slog.LevelWarn
+	}
 	now, last := time.Now().Unix(), s.complains[kind].Load()
 	if now-last >= complainEvery && s.complains[kind].CompareAndSwap(last, now) {
-		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, what,
+		s.cfg.Log.LogAttrs(r.Context(), level, what,
 			slog.String("from", r.Header.Get(headerFrom)), slog.String("address", r.RemoteAddr), attr)
 	}
 }

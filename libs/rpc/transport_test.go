@@ -20,10 +20,12 @@ import (
 func TestMain(m *testing.M) { leak.Main(m) }
 
 // badPeer accepts connections, reads one request from each where read is set,
-// then does what misbehave says; it counts the bytes that ever arrived.
+// then does what misbehave says; it counts the bytes that ever arrived, and the
+// connections on which any did.
 type badPeer struct {
 	addr  string
 	bytes atomic.Int64
+	heard atomic.Int64
 	open  atomic.Int64
 }
 
@@ -45,7 +47,7 @@ func newBadPeer(t *testing.T, misbehave func(conn net.Conn)) *badPeer {
 			wg.Go(func() {
 				defer p.open.Add(-1)
 				defer conn.Close()
-				misbehave(&countingConn{Conn: conn, n: &p.bytes})
+				misbehave(&countingConn{Conn: conn, p: p})
 			})
 		}
 	})
@@ -55,12 +57,17 @@ func newBadPeer(t *testing.T, misbehave func(conn net.Conn)) *badPeer {
 
 type countingConn struct {
 	net.Conn
-	n *atomic.Int64
+	p     *badPeer
+	heard bool
 }
 
 func (c *countingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.n.Add(int64(n))
+	c.p.bytes.Add(int64(n))
+	if n > 0 && !c.heard {
+		c.heard = true
+		c.p.heard.Add(1)
+	}
 	return n, err
 }
 
@@ -99,11 +106,6 @@ func wantTransport(t *testing.T, err error, sent bool) {
 }
 
 func TestSentIsExact(t *testing.T) {
-	short := func() context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
-	}
 	t.Run("nobody listens", func(t *testing.T) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -126,21 +128,36 @@ func TestSentIsExact(t *testing.T) {
 		peer := c.Peer("", p.addr)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		for range defaultBounds()[ClassCommit].conns {
+		conns := defaultBounds()[ClassCommit].conns
+		for range conns {
 			wg.Go(func() {
 				_, err := peer.Call(ctx, echo, []byte("x"))
 				wantTransport(t, err, true)
 			})
 		}
-		waitFor(t, func() bool { return p.open.Load() == int64(defaultBounds()[ClassCommit].conns) && p.bytes.Load() > 0 })
-		_, err := peer.Call(short(), echo, []byte("x"))
+		waitFor(t, func() bool { return p.heard.Load() == int64(conns) })
+		short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer end()
+		_, err := peer.Call(short, echo, []byte("x"))
 		wantTransport(t, err, false)
 		waitForQuiet(t, &p.bytes)
 		cancel()
 		wg.Wait()
 	})
+	t.Run("no answer", func(t *testing.T) {
+		p := newBadPeer(t, hang)
+		peer := testClient(t).Peer("", p.addr)
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() {
+			_, err := peer.Call(ctx, echo, []byte("x"))
+			over <- err
+		}()
+		waitFor(t, func() bool { return p.heard.Load() == 1 })
+		cancel()
+		wantTransport(t, <-over, true)
+	})
 	for name, misbehave := range map[string]func(net.Conn){
-		"no answer":        hang,
 		"closed":           answerAfterRequest(""),
 		"half a header":    answerAfterRequest("HTTP/1.1 200 OK\r\nContent-Le"),
 		"half a body":      answerAfterRequest("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
@@ -154,7 +171,7 @@ func TestSentIsExact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newBadPeer(t, misbehave)
-			_, err := testClient(t).Peer("", p.addr).Call(short(), echo, []byte("x"))
+			_, err := testClient(t).Peer("", p.addr).Call(t.Context(), echo, []byte("x"))
 			wantTransport(t, err, true)
 		})
 	}

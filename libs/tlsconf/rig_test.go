@@ -1,11 +1,9 @@
 package tlsconf
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -88,26 +86,6 @@ func (n node) refused(host, want string) {
 		n.Errorf("Load = %v, want an error with %q", err, want)
 	}
 }
-
-// journal is a log that a test may read while it grows.
-type journal struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
-}
-
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
 // echo serves a listener behind s and gives back what it reads.
 func echo(t *testing.T, s *Source) (addr string) {

@@ -74,9 +74,9 @@ func TestAuthorityRotation(t *testing.T) {
 func TestBadFilesKeepThePair(t *testing.T) {
 	ca := authority(t)
 	n := newNode(t, ca, "127.0.0.1")
-	var log journal
+	var log testkit.Journal
 	registry := prometheus.NewRegistry()
-	s := n.load(Config{Host: "127.0.0.1", Log: log.logger(), Registry: registry})
+	s := n.load(Config{Host: "127.0.0.1", Log: log.Logger(), Registry: registry})
 	run(t, s)
 	before := serial(s)
 	other, err := authority(t).Issue("n1", []string{"127.0.0.1"}, time.Minute)
@@ -138,8 +138,8 @@ func TestRefusedAtTheStart(t *testing.T) {
 	if err := os.Chmod(n.Key, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	var log journal
-	n.load(Config{Log: log.logger()})
+	var log testkit.Journal
+	n.load(Config{Log: log.Logger()})
 	if !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("no warning of a key that its group may read: %s", log.String())
 	}
@@ -214,9 +214,9 @@ func TestWrongPeersAreRefused(t *testing.T) {
 func TestHandshakeFailuresAreQuiet(t *testing.T) {
 	ca := authority(t)
 	server := newNode(t, ca, "127.0.0.1")
-	var log journal
+	var log testkit.Journal
 	registry := prometheus.NewRegistry()
-	s := server.load(Config{Log: log.logger(), Registry: registry})
+	s := server.load(Config{Log: log.Logger(), Registry: registry})
 	addr := echo(t, s)
 	for range 20 {
 		c, err := net.Dial("tcp", addr)
@@ -252,9 +252,9 @@ func TestExpiryIsSaidOnce(t *testing.T) {
 	}
 	n.put(n.Cert, p.Cert)
 	n.put(n.Key, p.Key)
-	var log journal
+	var log testkit.Journal
 	now := time.Now()
-	s := n.load(Config{Log: log.logger(), Now: func() time.Time { return now }})
+	s := n.load(Config{Log: log.Logger(), Now: func() time.Time { return now }})
 	said := func() int { s.warnExpiry(); return strings.Count(log.String(), "ends soon") }
 	if said() != 0 {
 		t.Error("a fresh certificate is warned of")
