@@ -98,6 +98,30 @@ func TestASnapshotAloneIsNoCatchUp(t *testing.T) {
 	}
 }
 
+// A node that took its leader's last word for fresh would decide by a view that is as
+// old as that word. It still knows a leader, holds everything that this one ever told,
+// and is not caught up: whoever leads by now may have committed more.
+func TestAnOldContactIsNoCatchUp(t *testing.T) {
+	v := single(t)
+	s := newHost(t, "s1", false)
+	s.tune = func(t *Timing) {
+		t.Heartbeat, t.Election = time.Hour, time.Hour // silence alone does not make it forget its leader
+		t.FreshContact = 500 * time.Millisecond        // several of its leader's heartbeats
+	}
+	s.start()
+	addNonvoter(t, s, v)
+	waitApplied(t, fill(t, []*host{v}, "t", 1, 3), s)
+	caughtUp := func() bool { ok, _ := s.CaughtUp(); return ok }
+	poll(t, "the catch-up", caughtUp)
+	v.stop()
+	poll(t, "the contact to be old", func() bool { ok, why := s.CaughtUp(); return !ok && why == reasonStaleContact })
+	if id, _ := s.Leader(); id != "v1" {
+		t.Errorf("it follows %q", id)
+	}
+	v.start()
+	poll(t, "the catch-up when the leader is heard again", caughtUp)
+}
+
 // Raft counts entries as applied when it hands them over. A node held in that
 // moment must not take its view for current.
 func TestABatchHandedOverIsNotApplied(t *testing.T) {

@@ -92,16 +92,17 @@ func pick[T comparable](v *T, otherwise T) {
 
 // Config is everything that a node needs to open.
 type Config struct {
-	NodeID    string       // member id; see serverid.go for the Raft server id
-	BootNonce topic.ID64   // random id of this process start; the registration with it sets the latch
-	Dir       string       // made if missing; holds raft.db, state.db and snapshots/
-	Bind      string       // host:port to listen on for Raft; port 0 takes a free one
-	Advertise string       // host:port that others dial; "" means the bound address
-	Plane     Plane        // how connections are made; the zero value is plain TCP
-	Voter     bool         // may ever vote; only such a node may bootstrap
-	Gated     bool         // a node with nothing on its disk takes no part in Raft before Admit or Bootstrap
-	Logger    *slog.Logger // nil discards
-	Timing    Timing
+	NodeID     string       // member id; see serverid.go for the Raft server id
+	BootNonce  topic.ID64   // random id of this process start; the registration with it sets the latch
+	Dir        string       // made if missing; holds raft.db, state.db and snapshots/
+	Bind       string       // host:port to listen on for Raft; port 0 takes a free one
+	Advertise  string       // host:port that others dial; "" means the bound address
+	Plane      Plane        // how connections are made; the zero value is plain TCP
+	Voter      bool         // may ever vote; only such a node may bootstrap
+	NeverVotes bool         // no leader ever gives it a vote: nobody relies on its disk, and it does not wait for it; see behind.go
+	Gated      bool         // a node with nothing on its disk takes no part in Raft before Admit or Bootstrap
+	Logger     *slog.Logger // nil discards
+	Timing     Timing
 }
 
 func (c *Config) validate() error {
@@ -114,6 +115,8 @@ func (c *Config) validate() error {
 		return errors.New("raft node: no directory")
 	case c.Bind == "":
 		return errors.New("raft node: no address to listen on")
+	case c.Voter && c.NeverVotes:
+		return errors.New("raft node: it may vote, and never votes")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -11,6 +11,10 @@
 // cannot apply an entry stops for good (Done, Err) and never skips it. The View
 // answers for assignments only behind the ownership latch (see latch.go).
 //
+// A node that never votes counts towards no commit, so it waits for no disk: it
+// writes its log behind (behind.go), and after a crash it drops its state and makes
+// it again from the newest snapshot and the log (unsynced.go).
+//
 // What a leading voter asks of all partitions together it asks the Index, which
 // follows each publication; no create looks at every topic. Followers are told of a
 // change as soon as it is committed, without another entry (see spread.go).

@@ -107,11 +107,8 @@ func Recover(from string, f Found) (_ *Founded, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.state.read(func(tx stateTx) error { return checkVoter(tx, f.ServerID) }); err != nil {
-		return nil, err
-	}
 	out := &Founded{ClusterID: st.ClusterID, Index: aheadIndex(st.LastIndex, f.NowMS), Term: metastate.Ahead(st.LastTerm, f.NowMS)}
-	machine := &recoverFSM{state: s.state, found: out, nowMS: f.NowMS}
+	machine := &recoverFSM{state: s.state, found: out, server: f.ServerID, nowMS: f.NowMS}
 	defer machine.release()
 	conf := raft.DefaultConfig()
 	conf.LocalID, conf.Logger = raft.ServerID(f.ServerID), newHCLog(orDiscard(f.Logger))
@@ -224,11 +221,8 @@ func (s *stores) standing() (*Standing, error) {
 			st.Servers = servers(raft.DecodeConfiguration(l.Data))
 		}
 	}
-	err = s.state.read(func(tx stateTx) (err error) {
-		st.Counts = metastate.Count(tx)
-		st.ClusterID, err = metastate.ReadClusterID(tx)
-		return err
-	})
+	st.ClusterID = s.cluster
+	err = s.state.read(func(tx stateTx) error { st.Counts = metastate.Count(tx); return nil })
 	if err == nil && st.ClusterID == "" {
 		err = ErrNothingToRecover
 	}

@@ -171,6 +171,34 @@ func TestRecoverFromAnyMember(t *testing.T) {
 	}
 }
 
+// TestRecoverFromAMemberThatCrashed: it has no state that may be read, and never
+// took a snapshot; everything is in its log, the cluster's id and roles too.
+func TestRecoverFromAMemberThatCrashed(t *testing.T) {
+	_, s1 := lostCluster(t)
+	if err := s1.logs.flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := s1.dump()
+	crash(t, s1)
+	st, err := Inspect(s1.dir, filepath.Join(t.TempDir(), "scratch"))
+	if err != nil || st.ClusterID != "lost" || st.LastIndex == 0 {
+		t.Fatalf("it has %+v, %v", st, err)
+	}
+	as := Found{ServerID: ServerID("s1", 77), Addr: "127.0.0.1:1", Dir: filepath.Join(t.TempDir(), "s1"), NowMS: foundedMS}
+	if _, err := Recover(s1.dir, as); !errors.Is(err, ErrNotAVoter) {
+		t.Errorf("a storage node founds the cluster: %v", err)
+	}
+	v, _ := recovered(t, func(f Found) (*Founded, error) { return Recover(s1.dir, f) })
+	for _, name := range []string{"kept", "late0", "late4"} {
+		if _, err := v.View().Topic(name); err != nil {
+			t.Errorf("%s: %v, it had\n%s", name, err, want)
+		}
+	}
+	if v.View().ClusterID() != "lost" {
+		t.Errorf("the cluster is %q", v.View().ClusterID())
+	}
+}
+
 // TestUncommittedEntriesOfARecoveredLogTakeEffect: a survivor cannot know what the
 // lost majority had acknowledged, so everything that it has counts.
 func TestUncommittedEntriesOfARecoveredLogTakeEffect(t *testing.T) {

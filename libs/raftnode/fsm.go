@@ -63,6 +63,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 			if err := applyLogs(tx, logs, out, &effects); err != nil {
 				return err
 			}
+			if err := f.state.keepCluster(tx, &effects); err != nil {
+				return err
+			}
 			var err error
 			staged, err = f.replica.stage(tx, &effects)
 			return err

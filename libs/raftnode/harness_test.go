@@ -46,9 +46,11 @@ type host struct {
 	nonce topic.ID64
 	voter bool
 	gated bool
-	hooks hooks
-	log   *slog.Logger // nil: none, but with RAFT_LOG
-	tune  func(*Timing)
+	// strict lets a host without a vote wait for its disk as a voter does.
+	strict bool
+	hooks  hooks
+	log    *slog.Logger // nil: none, but with RAFT_LOG
+	tune   func(*Timing)
 	*Node
 }
 
@@ -68,7 +70,7 @@ func (h *host) config() Config {
 	if h.tune != nil {
 		h.tune(&timing)
 	}
-	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: h.addr, Voter: h.voter, Gated: h.gated, Timing: timing, Logger: logger}
+	return Config{NodeID: h.id, BootNonce: h.nonce, Dir: h.dir, Bind: h.addr, Voter: h.voter, NeverVotes: !h.voter && !h.strict, Gated: h.gated, Timing: timing, Logger: logger}
 }
 
 // start opens the node as a new process would.

@@ -7,35 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/testkit"
 )
-
-// journal is a log that a test may read while it is written.
-type journal struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) count(text string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.b.String(), text)
-}
-
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
 // TestHelloGolden holds the bytes of the handshake.
 func TestHelloGolden(t *testing.T) {
@@ -74,10 +53,10 @@ func TestHelloRefusals(t *testing.T) {
 }
 
 // named is a cluster of one with an id.
-func named(t *testing.T, node, cluster string, log *journal) *host {
+func named(t *testing.T, node, cluster string, log *testkit.Journal) *host {
 	t.Helper()
 	h := newHost(t, node, true)
-	h.tune, h.log = alone, log.logger()
+	h.tune, h.log = alone, log.Logger()
 	bootstrapped(t, h)
 	apply(t, []*host{h}, &metastate.ClusterID{ID: cluster})
 	poll(t, "the transport knows the id", func() bool { return h.trans.stream.hello().cluster == cluster })
@@ -97,7 +76,7 @@ func (h *host) vote(to *host) error {
 // TestTwoClustersDoNotTalkRaft: neither side of a connection lets the other
 // touch its Raft, and each says so once.
 func TestTwoClustersDoNotTalkRaft(t *testing.T) {
-	var logA, logB journal
+	var logA, logB testkit.Journal
 	a, b := named(t, "a1", "cluster-a", &logA), named(t, "b1", "cluster-b", &logB)
 	term := b.raft().CurrentTerm()
 	for range 3 {
@@ -109,9 +88,9 @@ func TestTwoClustersDoNotTalkRaft(t *testing.T) {
 		t.Errorf("term %d became %d, leads: %t", term, now, b.IsLeader())
 	}
 	const line = `msg="refused a raft connection"`
-	poll(t, "both sides said so", func() bool { return logA.count(line) > 0 && logB.count(line) > 0 })
-	if logA.count(line) != 1 || logB.count(line) != 1 || logB.count("cluster-a") == 0 || logA.count("cluster-b") == 0 {
-		t.Errorf("logged %d and %d times", logA.count(line), logB.count(line))
+	poll(t, "both sides said so", func() bool { return logA.Count(line) > 0 && logB.Count(line) > 0 })
+	if logA.Count(line) != 1 || logB.Count(line) != 1 || logB.Count("cluster-a") == 0 || logA.Count("cluster-b") == 0 {
+		t.Errorf("logged %d and %d times", logA.Count(line), logB.Count(line))
 	}
 
 	fresh := newHost(t, "f1", true) // before its admission it may be called by anybody, and call
@@ -166,9 +145,9 @@ func TestConnectionOfTheSameClusterStays(t *testing.T) {
 // TestStrangersAreRefusedCleanly: a peer that does not know the handshake, and
 // one that says nothing.
 func TestStrangersAreRefusedCleanly(t *testing.T) {
-	var log journal
+	var log testkit.Journal
 	h := newHost(t, "v1", true)
-	h.log = log.logger()
+	h.log = log.Logger()
 	h.start()
 	dial := func(first string) net.Conn {
 		c, err := net.Dial("tcp", h.addr)
@@ -190,7 +169,7 @@ func TestStrangersAreRefusedCleanly(t *testing.T) {
 			t.Errorf("answered %d bytes, %v", n, err)
 		}
 	}
-	if n := log.count("refused a raft connection"); n != 1 {
+	if n := log.Count("refused a raft connection"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }
@@ -220,6 +199,90 @@ func TestSilentPeerIsNotKept(t *testing.T) {
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// TestConnectionsAreBounded: whoever opens connections and says nothing takes no place
+// from peers, the oldest silent one goes; when all places are taken by peers, one more is
+// closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	var logs testkit.Journal
+	layer := func(node string) *streamLayer {
+		s, err := listenStream("", &Config{NodeID: node, Bind: "127.0.0.1:0", Logger: logs.Logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	s, peer := layer("v1"), layer("v2")
+	s.most = 5
+	taken := make(chan net.Conn, 100)
+	go func() {
+		for {
+			c, err := s.Accept()
+			if err != nil {
+				return
+			}
+			taken <- c
+			go func() { _, _ = c.Read(make([]byte, 1)) }() // as Raft does
+		}
+	}()
+	silent := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", s.advertise)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	count := func() (open, greeted int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.conns {
+			if c.greeted {
+				greeted++
+			}
+		}
+		return s.taken, greeted
+	}
+	closed := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		_, err := c.Read(make([]byte, 1))
+		return err != nil && !isTimeout(err)
+	}
+	var first []net.Conn
+	for range s.most {
+		first = append(first, silent())
+		<-taken
+	}
+	var peers []net.Conn
+	for i := range s.most {
+		c, err := peer.Dial(raft.ServerAddress(s.advertise), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, <-taken)
+		defer c.Close()
+		if !closed(first[i]) {
+			t.Fatalf("%d peers, and the connection that has been silent longest stays", i+1)
+		}
+		poll(t, "the peer is known", func() bool { _, n := count(); return n == i+1 })
+	}
+	if !closed(silent()) {
+		t.Fatal("one more was kept")
+	}
+	for range 2 { // a second close frees nothing
+		_ = peers[0].Close()
+	}
+	silent()
+	<-taken
+	if open, greeted := count(); open != s.most || greeted != s.most-1 {
+		t.Fatalf("%d connections, %d of them of peers", open, greeted)
+	}
+	if n := logs.Count("too many"); n != 1 {
+		t.Fatalf("it was logged %d times", n)
+	}
 }
 
 // TestDialEndsInTime: a peer that accepts and says nothing costs no more than

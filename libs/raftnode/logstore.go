@@ -29,6 +29,9 @@ type logStore struct {
 	busy atomic.Pointer[time.Time]     // when the write that is under way began; nil: none is
 	cut  atomic.Bool                   // the newest entries were deleted, and nothing was stored since
 
+	behind *tail  // what is not written yet, of a node that never votes; nil: StoreLogs writes
+	self   string // node id; set with behind
+
 	leading func() bool            // whether Raft leads; asked by its own goroutine
 	applied func() (uint64, error) // what the state has; nil: no state hangs on this log
 	fault   func() error           // tests let writes fail with it; nil otherwise
@@ -47,6 +50,9 @@ func openLogStore(path string, r *room, fail func(error)) (*logStore, error) {
 
 // GetLog implements raft.LogStore.
 func (s *logStore) GetLog(index uint64, out *raft.Log) error {
+	if s.behind.get(index, out) {
+		return nil
+	}
 	if err := s.BoltStore.GetLog(index, out); err != nil {
 		if errors.Is(err, raft.ErrLogNotFound) {
 			return err
@@ -66,6 +72,40 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	err := s.store(logs)
+	if err != nil {
+		return s.refuse(err, logs)
+	}
+	s.cut.Store(false)
+	for _, l := range logs {
+		s.noteNoop(l)
+	}
+	return nil
+}
+
+func (s *logStore) store(logs []*raft.Log) error {
+	if s.behind != nil {
+		return s.storeBehind(logs)
+	}
+	err := s.write(logs)
+	if err == nil {
+		s.room.refused.Store(false)
+	}
+	return err
+}
+
+// refuse answers a write that failed; it ends the node unless that did no harm.
+func (s *logStore) refuse(err error, logs []*raft.Log) error {
+	if s.harmless(err, logs) {
+		s.room.refused.Store(true)
+	} else {
+		s.fail(err)
+	}
+	return err
+}
+
+// write puts entries into the file and syncs it.
+func (s *logStore) write(logs []*raft.Log) error {
 	sealed := make([]raft.Log, len(logs))
 	list := make([]*raft.Log, len(logs))
 	for i, l := range logs {
@@ -81,18 +121,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		err = s.BoltStore.StoreLogs(list)
 	}
 	if err != nil {
-		err = fmt.Errorf("store raft log from %d: %w", logs[0].Index, err)
-		if s.harmless(err, logs) {
-			s.room.refused.Store(true)
-		} else {
-			s.fail(err)
-		}
-		return err
-	}
-	s.room.refused.Store(false)
-	s.cut.Store(false)
-	for _, l := range logs {
-		s.noteNoop(l)
+		return fmt.Errorf("store raft log from %d: %w", logs[0].Index, err)
 	}
 	return nil
 }

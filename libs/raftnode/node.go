@@ -58,6 +58,7 @@ type hooks struct {
 	beforeRPC   func(raft.RPC)     // before Raft gets an RPC that is no heartbeat
 	logFault    func() error       // what a write of the log answers
 	stateFault  func() error       // what a write of the state answers
+	syncFault   func() error       // what a sync of the state answers that no transaction waits for
 	roomPause   time.Duration      // 0: roomPause
 }
 
@@ -76,15 +77,19 @@ func open(cfg Config, h hooks) (*Node, error) {
 		return nil, err
 	}
 	n.stores, n.logs = s, s.logs
+	s.failed = func() bool { return n.Err() != nil }
 	s.logs.applied = s.state.applied
 	s.logs.fault, s.state.fault = h.logFault, h.stateFault
+	if s.state.unsynced != nil {
+		s.state.unsynced.fault = h.syncFault
+	}
 	if n.replica, err = newReplica(cfg.NodeID, cfg.BootNonce, s.state); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	n.fsm = newFSM(s.state, n.replica, n.room, s.applied, n.fail)
 	n.fsm.beforeApply = h.beforeApply
 	n.fsm.configuration.Store(s.configuration)
-	stream, err := listenStream(n.replica.ClusterID(), &n.cfg)
+	stream, err := listenStream(s.cluster, &n.cfg)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}

@@ -17,6 +17,7 @@ import (
 type recoverFSM struct {
 	state   *state
 	found   *Founded
+	server  string // Raft server id of the founder
 	nowMS   int64
 	pending []*raft.Log
 	taken   *stateSnapshot
@@ -60,6 +61,9 @@ func (m *recoverFSM) Snapshot() (raft.FSMSnapshot, error) {
 	m.flush()
 	if m.err == nil {
 		m.err = m.state.update(func(tx stateTx) (err error) {
+			if err := checkVoter(tx, m.server); err != nil {
+				return err
+			}
 			if m.found.State, err = metastate.Refound(tx, m.nowMS); err != nil {
 				return err
 			}
@@ -107,7 +111,7 @@ func plant(f *Found, out *Founded) (err error) {
 	if s.state, err = openState(filepath.Join(f.Dir, stateFile)); err != nil {
 		return err
 	}
-	if s.snaps, err = openSnapshots(f.Dir, newHCLog(orDiscard(f.Logger))); err != nil {
+	if s.snaps, err = openSnapshots(f.Dir, s.logs, newHCLog(orDiscard(f.Logger))); err != nil {
 		return err
 	}
 	_, trans := raft.NewInmemTransport(raft.ServerAddress(f.Addr))

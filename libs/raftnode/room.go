@@ -98,7 +98,7 @@ func (s *logStore) harmless(err error, logs []*raft.Log) bool {
 	if !noRoom(err) || s.cut.Load() {
 		return false
 	}
-	if last, err := s.LastIndex(); err != nil || last >= logs[0].Index {
+	if last, err := s.BoltStore.LastIndex(); err != nil || last >= logs[0].Index {
 		return false
 	}
 	for _, l := range logs {
@@ -113,6 +113,9 @@ func (s *logStore) harmless(err error, logs []*raft.Log) bool {
 func (s *logStore) DeleteRange(low, high uint64) error {
 	if err := s.checkCut(low, high); err != nil {
 		s.fail(err)
+		return err
+	}
+	if err := s.flush(); err != nil {
 		return err
 	}
 	if err := s.BoltStore.DeleteRange(low, high); err != nil {

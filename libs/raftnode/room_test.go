@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,32 +49,44 @@ func TestFullDiskOfAFollower(t *testing.T) {
 	for what, which := range map[string]func(*full) *atomic.Bool{
 		"log": func(f *full) *atomic.Bool { return &f.log }, "state": func(f *full) *atomic.Bool { return &f.state },
 	} {
-		t.Run(what, func(t *testing.T) {
-			leader, f := single(t), &full{}
-			h := newHost(t, "s1", false)
-			h.hooks = f.hooks()
-			h.start()
-			addNonvoter(t, h, leader)
-			waitApplied(t, fill(t, []*host{leader}, "before", 1, 3), h)
-			have := h.dump()
-			which(f).Store(true)
-			last := fill(t, []*host{leader}, "while", 10, 20)
-			poll(t, "it says that its disk is full", func() bool {
-				ok, _ := h.CaughtUp()
-				return h.DiskFull() && !ok
+		for _, strict := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, waits for its disk: %t", what, strict), func(t *testing.T) {
+				f := &full{}
+				fullDiskOfAFollower(t, f, which(f), strict)
 			})
-			alive(t, h, leader)
-			if h.dump() != have {
-				t.Error("something of a batch that found no room was applied")
-			}
-			which(f).Store(false)
-			waitApplied(t, last, h)
-			if h.dump() != leader.dump() {
-				t.Error("it differs from the leader")
-			}
-			poll(t, "it does not say so any more", func() bool { return !h.DiskFull() })
-		})
+		}
 	}
+}
+
+func fullDiskOfAFollower(t *testing.T, f *full, which *atomic.Bool, strict bool) {
+	leader := single(t)
+	h := newHost(t, "s1", false)
+	h.hooks, h.strict = f.hooks(), strict
+	h.start()
+	addNonvoter(t, h, leader)
+	waitApplied(t, fill(t, []*host{leader}, "before", 1, 3), h)
+	have := h.dump()
+	which.Store(true)
+	if which == &f.log && !strict { // it takes what comes until a flush finds no room
+		waitApplied(t, fill(t, []*host{leader}, "behind", 500, 1), h)
+		poll(t, "a flush has failed", h.DiskFull)
+		have = h.dump()
+	}
+	last := fill(t, []*host{leader}, "while", 10, 20)
+	poll(t, "it says that its disk is full", func() bool {
+		ok, _ := h.CaughtUp()
+		return h.DiskFull() && !ok
+	})
+	alive(t, h, leader)
+	if h.dump() != have {
+		t.Error("something of a batch that found no room was applied")
+	}
+	which.Store(false)
+	waitApplied(t, last, h)
+	if h.dump() != leader.dump() {
+		t.Error("it differs from the leader")
+	}
+	poll(t, "it does not say so any more", func() bool { return !h.DiskFull() })
 }
 
 // TestFullDiskOfALeader: it stops leading, ends nothing, and takes part again.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,7 +154,7 @@ func BenchmarkRestartFromSnapshotAtScale(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	snaps, err := openSnapshots(source, newHCLog(orDiscard(nil)))
+	snaps, err := openSnapshots(source, &logStore{}, newHCLog(orDiscard(nil)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -198,6 +199,76 @@ func BenchmarkRestartFromSnapshotAtScale(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(slowest.Seconds(), "s-slowest")
+}
+
+// BenchmarkRestartAfterAKillAtScale is a start of a node that never votes, whose
+// state was lost and which never took a snapshot, until it has applied again all that
+// its leader has: more entries than Raft leaves between two snapshots.
+func BenchmarkRestartAfterAKillAtScale(b *testing.B) {
+	open := func(c Config) *Node {
+		c.BootNonce, c.Timing = 1, Timing{SnapshotInterval: time.Hour}
+		n, err := Open(c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return n
+	}
+	leader := open(Config{NodeID: "v1", Dir: b.TempDir(), Bind: "127.0.0.1:0", Voter: true})
+	defer func() { _ = leader.Close() }()
+	if err := leader.Bootstrap([]Server{{ID: "v1", Addr: leader.Addr(), Voter: true}}); err != nil {
+		b.Fatal(err)
+	}
+	member := Config{NodeID: "s1", Dir: b.TempDir(), Bind: "127.0.0.1:0", NeverVotes: true}
+	n := open(member)
+	member.Bind = n.Addr()
+	for !leader.IsLeader() || leader.Barrier(b.Context()) != nil {
+		<-time.After(latchPoll)
+	}
+	if _, err := leader.AddNonvoter(b.Context(), "s1", n.Addr(), leader.Configuration().Index); err != nil {
+		b.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	next := make(chan int)
+	for range 64 {
+		writers.Go(func() {
+			for i := range next {
+				if _, _, err := leader.Apply(b.Context(), createSized(fmt.Sprintf("topic-%06d", i), topic.Incarnation(i+1), i)); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for i := range scaleTopics {
+		next <- i
+	}
+	close(next)
+	writers.Wait()
+	wait := func(n *Node) {
+		if err := n.WaitApplied(b.Context(), leader.Applied()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	wait(n)
+	var slowest time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		n.fail(errStalled) // it ends in no order
+		if err := n.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		begin := time.Now()
+		n = open(member)
+		if n.Applied() != 0 {
+			b.Fatal("the state was not lost")
+		}
+		wait(n)
+		slowest = max(slowest, time.Since(begin))
+	}
+	b.ReportMetric(slowest.Seconds(), "s-slowest")
+	if err := n.Close(); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // rawSink hides what the sink is, so that no state machine is told of it.

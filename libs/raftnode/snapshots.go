@@ -20,9 +20,10 @@ import (
 type snapshotStore struct {
 	*raft.FileSnapshotStore
 	hidden map[string]bool // ids that did not restore at start; fixed before Raft runs
+	logs   *logStore       // which a snapshot stands beside
 }
 
-func openSnapshots(dir string, log hclog.Logger) (*snapshotStore, error) {
+func openSnapshots(dir string, logs *logStore, log hclog.Logger) (*snapshotStore, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "snapshots"), vfs.DirMode); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -30,7 +31,7 @@ func openSnapshots(dir string, log hclog.Logger) (*snapshotStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	return &snapshotStore{FileSnapshotStore: store, hidden: map[string]bool{}}, nil
+	return &snapshotStore{FileSnapshotStore: store, hidden: map[string]bool{}, logs: logs}, nil
 }
 
 // List implements raft.SnapshotStore.
@@ -47,11 +48,14 @@ func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 
 // Create implements raft.SnapshotStore.
 func (s *snapshotStore) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	if err := s.logs.voteless(index, c); err != nil {
+		return nil, err
+	}
 	sink, err := s.FileSnapshotStore.Create(v, index, term, c, ci, t)
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotSink{sink, index}, nil
+	return &snapshotSink{sink, index, s.logs}, nil
 }
 
 // Open implements raft.SnapshotStore.
@@ -67,6 +71,16 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 type snapshotSink struct {
 	raft.SnapshotSink
 	index uint64
+	logs  *logStore
+}
+
+// Close implements raft.SnapshotSink: it makes the snapshot visible. The log must
+// reach it then: the next entry would leave a gap in it.
+func (s *snapshotSink) Close() error {
+	if err := s.logs.flush(); err != nil {
+		return errors.Join(err, s.SnapshotSink.Cancel())
+	}
+	return s.SnapshotSink.Close()
 }
 
 // snapshotReader knows what it reads.

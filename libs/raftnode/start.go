@@ -14,6 +14,7 @@ import (
 const (
 	logFile       = "raft.db"
 	stateFile     = "state.db"
+	unsyncedFile  = "state.unsynced" // instead, while a node runs that never votes
 	restoreSuffix = ".restore"
 )
 
@@ -24,7 +25,9 @@ type stores struct {
 	snaps         *snapshotStore
 	applied       uint64
 	configuration uint64
-	gated         bool // see gate.go
+	gated         bool        // see gate.go
+	cluster       string      // id of the cluster, "" while it is not known
+	failed        func() bool // whether the node has; nil: none runs on these
 }
 
 // openStores opens the files and brings the state up to the newest snapshot
@@ -35,6 +38,8 @@ type stores struct {
 //   - else the state stands, and entries at or below its index are skipped;
 //   - the log must go on where Raft will start, entry by entry, each with its
 //     checksum, and reach what the state has applied. Else the node does not start.
+//
+// It is the same for a node that never votes, until all of it is done; see unsynced.go.
 func openStores(cfg *Config, r *room, fail func(error)) (_ *stores, err error) {
 	if err := os.MkdirAll(cfg.Dir, vfs.DirMode); err != nil {
 		return nil, fmt.Errorf("open raft directory: %w", err)
@@ -48,10 +53,13 @@ func openStores(cfg *Config, r *room, fail func(error)) (_ *stores, err error) {
 	if s.logs, err = openLogStore(filepath.Join(cfg.Dir, logFile), r, fail); err != nil {
 		return nil, err
 	}
+	if err := dropUnsynced(cfg.Dir); err != nil {
+		return nil, err
+	}
 	if s.state, err = openState(filepath.Join(cfg.Dir, stateFile)); err != nil {
 		return nil, err
 	}
-	if s.snaps, err = openSnapshots(cfg.Dir, newHCLog(cfg.Logger)); err != nil {
+	if s.snaps, err = openSnapshots(cfg.Dir, s.logs, newHCLog(cfg.Logger)); err != nil {
 		return nil, err
 	}
 	// A vote that is synced is worth nothing in a file whose name goes with a power cut:
@@ -69,7 +77,15 @@ func openStores(cfg *Config, r *room, fail func(error)) (_ *stores, err error) {
 	if err := s.checkLog(start); err != nil {
 		return nil, err
 	}
-	s.gated, err = s.readGate(cfg.Gated)
+	if s.gated, err = s.readGate(cfg.Gated); err != nil {
+		return nil, err
+	}
+	if s.cluster, err = s.clusterID(); err != nil {
+		return nil, err
+	}
+	if cfg.NeverVotes {
+		err = s.relax(cfg.NodeID, fail)
+	}
 	return s, err
 }
 
@@ -147,11 +163,17 @@ func (s *stores) checkLog(start *raft.SnapshotMeta) error {
 
 func (s *stores) close() error {
 	var errs []error
+	whole, err := s.catchUpDisk()
+	errs = append(errs, err)
 	if s.logs != nil {
 		errs = append(errs, s.logs.Close())
 	}
 	if s.state != nil {
-		errs = append(errs, s.state.close())
+		err := s.state.close()
+		if err == nil && whole {
+			err = s.state.regainName()
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

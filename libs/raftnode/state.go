@@ -42,6 +42,8 @@ type state struct {
 	db      atomic.Pointer[bbolt.DB]
 	fault   func() error   // tests let updates fail with it; nil otherwise
 	leaving sync.WaitGroup // of files that a restore replaced and readers still hold
+
+	unsynced *unsynced // nil: each transaction is synced
 }
 
 func boltOptions(mmap int) *bbolt.Options {
@@ -135,14 +137,18 @@ func (s *state) read(fn func(stateTx) error) error {
 	}
 }
 
-// update runs fn in one durable transaction.
+// update runs fn in one transaction, which is durable unless the file is unsynced.
 func (s *state) update(fn func(stateTx) error) error {
-	return s.db.Load().Update(func(tx *bbolt.Tx) error {
+	err := s.db.Load().Update(func(tx *bbolt.Tx) error {
 		if err := fn(stateTx{tx}); err != nil || s.fault == nil {
 			return err
 		}
 		return s.fault()
 	})
+	if err == nil {
+		s.unsynced.changed()
+	}
+	return err
 }
 
 func (s *state) applied() (index uint64, err error) {
@@ -164,7 +170,7 @@ func (s *state) replace(tmp string) error {
 	}
 	// Closing the old file, which has no name any more, waits for its readers. One
 	// of them may be a snapshot that Raft releases only after this restore.
-	old := s.db.Swap(db)
+	old := s.swap(db)
 	s.leaving.Go(func() { _ = old.Close() }) // nothing was written that could be lost
 	return nil
 }

@@ -2,6 +2,7 @@ package raftnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,17 +23,31 @@ type streamLayer struct {
 	patience  time.Duration // for the hello of an accepted connection
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	advertise string
+	most      int             // accepted connections, maxAccepted
 	ctx       context.Context // ends dials
 	cancel    context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below, and what a connection says of its handshake
 	cluster string     // "" until it is known
 	conns   map[*trackedConn]struct{}
+	number  uint64           // of the newest
+	taken   int              // of conns, those that were accepted
+	crowded bool             // there were too many, and it was logged
 	said    map[greeted]bool // refusals that were logged
 	closed  bool
 }
 
 var _ raft.StreamLayer = (*streamLayer)(nil)
+
+// maxAccepted bounds the open connections that others have dialled; each has a goroutine and
+// a buffer, and takes one of the files that logs need too. Raft keeps three per peer and
+// one more for what it sends on; 100 nodes that all lead in turn are 400. When there are so
+// many, a new one takes the place of that which has been silent longest: a peer says who it
+// is at once. Nobody is silent: the new one is closed.
+const maxAccepted = 1024
+
+// errCrowded: as many connections are open as may be.
+var errCrowded = errors.New("too many connections")
 
 // hostPort is an address as it was given: a name stays a name.
 type hostPort string
@@ -66,7 +81,7 @@ func listenStream(cluster string, cfg *Config) (*streamLayer, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &streamLayer{
-		Listener: l, node: cfg.NodeID, log: cfg.Logger, patience: helloTimeout, dial: plane.Dial, advertise: advertise, ctx: ctx, cancel: cancel,
+		Listener: l, node: cfg.NodeID, log: cfg.Logger, patience: helloTimeout, most: maxAccepted, dial: plane.Dial, advertise: advertise, ctx: ctx, cancel: cancel,
 		cluster: cluster, conns: map[*trackedConn]struct{}{}, said: map[greeted]bool{},
 	}, nil
 }
@@ -77,11 +92,19 @@ func (s *streamLayer) Addr() net.Addr { return hostPort(s.advertise) }
 // Accept implements net.Listener. The handshake is made by whoever reads first,
 // so that a silent peer holds nobody up.
 func (s *streamLayer) Accept() (net.Conn, error) {
-	c, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := s.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		t, err := s.track(c, true)
+		if err == nil {
+			return t, nil
+		}
+		if !errors.Is(err, errCrowded) {
+			return nil, err
+		}
 	}
-	return s.track(c, true)
 }
 
 // Dial implements raft.StreamLayer; the handshake is in its time.
@@ -105,14 +128,57 @@ func (s *streamLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.
 
 func (s *streamLayer) track(c net.Conn, accepted bool) (*trackedConn, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		_ = c.Close()
-		return nil, net.ErrClosed
+	t, out, err := s.trackLocked(c, accepted)
+	s.mu.Unlock()
+	if out != nil {
+		_ = out.Close()
 	}
-	t := &trackedConn{Conn: c, layer: s, accepted: accepted}
+	return t, err
+}
+
+// trackLocked puts a connection on the list; out is one that has to be closed for it, or c.
+func (s *streamLayer) trackLocked(c net.Conn, accepted bool) (t *trackedConn, out net.Conn, err error) {
+	if s.closed {
+		return nil, c, net.ErrClosed
+	}
+	s.number++
+	t = &trackedConn{Conn: c, layer: s, accepted: accepted, number: s.number}
+	if accepted && s.taken >= s.most {
+		if !s.crowded {
+			s.crowded = true
+			s.log.Warn("there are too many connections to the Raft port; silent ones are closed", "open", s.taken, "peer", c.RemoteAddr().String())
+		}
+		silent := s.silentLocked()
+		if silent == nil {
+			return nil, c, errCrowded
+		}
+		s.leaveLocked(silent)
+		out = silent.Conn
+	}
 	s.conns[t] = struct{}{}
-	return t, nil
+	if accepted {
+		s.taken++
+	}
+	return t, out, nil
+}
+
+// silentLocked is the oldest accepted connection that has not said who it is; nil: all have.
+func (s *streamLayer) silentLocked() (oldest *trackedConn) {
+	for c := range s.conns {
+		if c.accepted && !c.greeted && (oldest == nil || c.number < oldest.number) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// leaveLocked takes a connection off the list, if it is on it.
+func (s *streamLayer) leaveLocked(c *trackedConn) {
+	if _, open := s.conns[c]; open && c.accepted {
+		s.taken--
+		s.crowded = s.crowded && s.taken > s.most/2
+	}
+	delete(s.conns, c)
 }
 
 // Close ends listening, dials and every connection. It may be called again.
@@ -138,6 +204,7 @@ type trackedConn struct {
 	net.Conn
 	layer    *streamLayer
 	accepted bool
+	number   uint64 // in the order they were opened
 
 	once    sync.Once // of the handshake of an accepted connection
 	failure error     // of it
@@ -160,7 +227,7 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 // Close implements net.Conn.
 func (c *trackedConn) Close() error {
 	c.layer.mu.Lock()
-	delete(c.layer.conns, c)
+	c.layer.leaveLocked(c)
 	c.layer.mu.Unlock()
 	return c.Conn.Close()
 }
