@@ -11,7 +11,7 @@ import (
 type Set struct {
 	Version  uint64
 	Replicas []Replica
-	Before   []Replica   // the set before the last change; nil: it cannot be taken back
+	Before   []Replica   // the set before the last change; nil: that cannot be taken back
 	Since    topic.Epoch // leader epoch of the metastore when the change was made
 }
 
@@ -27,10 +27,11 @@ type Set struct {
 //   - Recording the copy id of a replica that had none (Unopened). Safe because:
 //     it never counted, so for every majority it is the same set with a copy that
 //     has nothing.
-//   - Taking the last one back. Safe because: what was committed was committed
-//     by a majority of one of two sets that differ by one replica, and the next
-//     leader is elected by one of these two. A re-admission cannot be taken back:
-//     the copy it put away is gone.
+//   - Taking back the replica that the last one added, which may be all that keeps
+//     the set from committing. Safe because: what was committed was committed by a
+//     majority of one of two sets that differ by one replica, and the next leader is
+//     elected by one of these two. A replica that was taken away comes back as any
+//     other is added: by then it may lack a lot, and commits would wait for it.
 //   - From two to the one that leads an epoch which began after the pair did.
 //     Safe because: that election had the promise of both, so its leader has
 //     everything that either ever committed, and the other one alone can commit
@@ -48,7 +49,7 @@ func NextSet(now Set, lead Leadership, to []Replica, v Vouch) (Set, error) {
 	case readmission && gone[0].Copy == 0 && gone[0].Disk == added[0].Disk:
 		next.Before = nil
 		return next, nil
-	case now.Before != nil && len(without(to, now.Before))+len(without(now.Before, to)) == 0:
+	case now.Before != nil && len(added)+len(without(to, now.Before))+len(without(now.Before, to)) == 0:
 		return next, nil
 	case len(now.Replicas) == 2 && len(to) == 1 && lead.Leader == to[0].Node && lead.Epoch > now.Since:
 		return next, nil

@@ -195,6 +195,7 @@ func (w *world) changeTo(to []quorum.Replica) bool {
 	if err != nil {
 		return false
 	}
+	w.added(&s.set, to)
 	if w.bug == TwoChangesAtOnce {
 		set.Replicas = w.another(set.Replicas)
 	}
@@ -205,6 +206,18 @@ func (w *world) changeTo(to []quorum.Replica) bool {
 		w.note("controller changes the replicas to version %d: %v", set.Version, set.Replicas)
 	}
 	return true
+}
+
+// added checks that a node gets a replica more only by the word of a leader of that set
+// that it is near and that the last change is settled.
+func (w *world) added(now *quorum.Set, to []quorum.Replica) {
+	v := &w.control.vouch
+	for _, r := range to {
+		known := slices.ContainsFunc(now.Replicas, func(o quorum.Replica) bool { return o.Node == r.Node })
+		if !known && (!v.Settled || v.Version != now.Version || !slices.Contains(v.Near, r)) {
+			fail("%s becomes a replica of version %d without a word: %+v", r, now.Version+1, *v)
+		}
+	}
 }
 
 func readmitted(set []quorum.Replica, r quorum.Replica) []quorum.Replica {
@@ -236,9 +249,9 @@ func (w *world) another(to []quorum.Replica) []quorum.Replica {
 func (w *world) mend() {
 	s := w.meta.now()
 	switch {
-	case w.control.stuck && s.set.Before != nil && w.survives(s.set.Before, nil), !w.alive(s.set.Replicas) && s.set.Before != nil:
+	case w.control.stuck && w.outlives(&s.set, nil), !w.alive(s.set.Replicas) && earlier(&s.set) != nil:
 		w.control.stuck = false
-		w.changeTo(s.set.Before)
+		w.changeTo(earlier(&s.set))
 		return
 	case w.control.stuck && len(s.set.Replicas) == 2: // an operator has the file mended
 		w.control = controller{}

@@ -71,6 +71,21 @@ func (w *world) alive(set []quorum.Replica) bool {
 	return n >= quorum.Majority(len(set))
 }
 
+// earlier is the set to which the last change can be taken back without a word: the one
+// without the replica that it added; nil: it added none.
+func earlier(set *quorum.Set) []quorum.Replica {
+	if len(set.Before) < len(set.Replicas) {
+		return set.Before
+	}
+	return nil
+}
+
+// outlives tells whether a set could go on once its last change is taken back.
+func (w *world) outlives(set *quorum.Set, without *node) bool {
+	before := earlier(set)
+	return before != nil && w.survives(before, without)
+}
+
 // endsIgnored is the mistake of taking a damaged copy's promise without its log.
 func endsIgnored(answers []quorum.FenceAnswer) []quorum.FenceAnswer {
 	out := slices.Clone(answers)

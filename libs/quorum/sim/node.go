@@ -169,7 +169,7 @@ func (n *node) whole(r quorum.Replica) bool { return n.self() == r && n.disk.syn
 // the last change of the set is taken back.
 func (n *node) wipe() bool {
 	set := n.w.meta.now().set
-	if !n.w.survives(set.Replicas, n) && (set.Before == nil || !n.w.survives(set.Before, n)) {
+	if !n.w.survives(set.Replicas, n) && !n.w.outlives(&set, n) {
 		return false
 	}
 	n.crash()
