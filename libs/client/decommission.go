@@ -36,7 +36,8 @@ type DecommissionPlan struct {
 
 // Decommission begins to remove a member for good; it ends by itself, see
 // Member.Decommission, and the member is in Members.Tombstones then. acceptDataLoss
-// lets a dead member go with what only it has. It is repeated freely.
+// lets a member that is marked dead go with what only it has, until it comes back; for one
+// that lives with the disk of its copies it is refused. It is repeated freely.
 func (c *Client) Decommission(ctx context.Context, id string, acceptDataLoss bool) error {
 	_, err := c.Do(ctx, Call{Op: "decommission", Method: http.MethodPost, Path: decommissionPath(id), Query: lossQuery(acceptDataLoss), Safety: RepeatFreely})
 	return err

@@ -25,12 +25,12 @@ type Move struct {
 	Partition      int32     `json:"partition"`
 	From           string    `json:"from"`
 	To             string    `json:"to"`
-	Phase          string    `json:"phase"` // pending, copying, joined, electing, removing, reclaiming
+	Phase          string    `json:"phase"` // pending, copying, joined, electing, removing; reclaiming for a moment at the end
 	CopiedBytes    int64     `json:"copied_bytes"`
 	TotalBytes     int64     `json:"total_bytes"` // 0: not known yet
 	BytesPerSecond int64     `json:"bytes_per_second"`
 	StartedAt      time.Time `json:"started_at"`
-	Blocked        *string   `json:"blocked"` // source_dead, target_dead, copy_unverifiable, target_disk_full
+	Blocked        *string   `json:"blocked"` // source_dead, target_dead, copy_unverifiable, target_disk_full, leader_unavailable
 	LastError      *string   `json:"last_error"`
 }
 
@@ -53,12 +53,24 @@ func (c *Client) StartMove(ctx context.Context, topic string, partition int32, f
 	return out, err
 }
 
-// AbortMove takes a move back.
-func (c *Client) AbortMove(ctx context.Context, topic string, partition int32) (Move, error) {
+// AbortMove takes the move of a partition back that began at startedAt, as its row in
+// Moves has it, and no later one (409 move_not_in_flight): it is repeated freely. The zero
+// time takes back whatever is under way, and is not repeated once it may have been done.
+func (c *Client) AbortMove(ctx context.Context, topic string, partition int32, startedAt time.Time) (Move, error) {
 	var out Move
-	_, err := c.doJSON(ctx, Call{
+	_, err := c.doJSON(ctx, AbortMoveCall(topic, partition, startedAt), &out)
+	return out, err
+}
+
+// AbortMoveCall is the request of AbortMove, for Do.
+func AbortMoveCall(topic string, partition int32, startedAt time.Time) Call {
+	call := Call{
 		Op: "abort move", Method: http.MethodDelete,
 		Path: "/v1/cluster/moves/" + url.PathEscape(topic) + "/" + strconv.FormatInt(int64(partition), 10),
-	}, &out)
-	return out, err
+	}
+	if !startedAt.IsZero() {
+		call.Query = url.Values{"started_at": {startedAt.UTC().Format(time.RFC3339Nano)}}
+		call.Safety = RepeatFreely
+	}
+	return call
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
 	"github.com/narad-mq/narad/libs/rpc/wire"
 	"github.com/narad-mq/narad/libs/topic"
@@ -35,7 +34,7 @@ func Serve(s *rpc.Server, g Gateway) {
 	s.Handle(methodWake, func(ctx context.Context, r *rpc.Request, reply []byte) ([]byte, error) {
 		req, err := decodeWake(r.Body)
 		if err != nil {
-			return nil, problem.New(problem.InvalidRequest, "the wake body is malformed")
+			return nil, rpc.Malformed(methodWake)
 		}
 		return append(reply, version), g.Wake(ctx, req)
 	})

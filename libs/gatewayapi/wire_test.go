@@ -144,3 +144,20 @@ func FuzzWake(f *testing.F) {
 		}
 	})
 }
+
+func TestGarbageIsRefusedAndLoggedOnce(t *testing.T) {
+	log, f := &testkit.Journal{}, &fake{}
+	s := rpc.NewServer(rpc.ServerConfig{NodeID: "g1", ClusterID: func() string { return "c" }, Log: log.Logger()})
+	Serve(s, f)
+	c := rpc.NewClient(rpc.ClientConfig{NodeID: "s1", ClusterID: func() string { return "c" }})
+	t.Cleanup(c.Close)
+	peer := c.Peer("g1", testkit.Serve(t, s))
+	for range 3 {
+		if _, err := peer.Call(t.Context(), methodWake, []byte("\xff garbage")); !problem.HasCode(err, problem.InvalidRequest) {
+			t.Fatal(err)
+		}
+	}
+	if n := log.Count("operation=wake"); n != 1 || f.got != nil {
+		t.Errorf("logged %d times, asked %+v: %s", n, f.got, log)
+	}
+}

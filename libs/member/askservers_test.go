@@ -20,15 +20,22 @@ func says(id, state string, epoch, hwm, leo, applied uint64, contactMS int64) re
 	return reportOf(&metaapi.QuorumResult{LeaderEpoch: epoch, LeaderEpochStart: epoch * 10, HighWatermark: hwm, Servers: []metaapi.QuorumServer{row}}, nil)
 }
 
+// threeVoters are v1, v2 and v3, and s1, which has no vote and a log as long as theirs.
 func threeVoters(state string, self int) (*metaapi.QuorumResult, []report) {
-	ids := []string{"v1", "v2", "v3"}
+	ids := []string{"v1", "v2", "v3", "s1"}
 	stats := raftnode.Stats{State: state, LeaderID: "v1", Term: 3, TermStart: 30, Commit: 99, LastLog: 99, Applied: 98}
 	members := map[string]*topic.Member{}
 	for _, id := range ids {
-		stats.Servers = append(stats.Servers, raftnode.ServerStats{Server: raftnode.Server{ID: id, Voter: true}, Known: state == "leader", LastLog: 99, Term: 3})
-		members[id] = &topic.Member{ID: id, Role: topic.RoleVoter}
+		rec := &topic.Member{ID: id, Role: topic.RoleVoter}
+		if id == "s1" {
+			rec.Role = topic.RoleStorage
+		}
+		stats.Servers = append(stats.Servers, raftnode.ServerStats{
+			Server: raftnode.Server{ID: id, Voter: rec.Role == topic.RoleVoter}, Known: state == "leader", LastLog: 99, Term: 3,
+		})
+		members[id] = rec
 	}
-	return QuorumOf(ids[self], stats, members), make([]report, 3)
+	return QuorumOf(ids[self], stats, members), make([]report, len(ids))
 }
 
 // TestLeaderAddsWhatServersSay: applied and last contact of others are their own
@@ -44,6 +51,9 @@ func TestLeaderAddsWhatServersSay(t *testing.T) {
 	}
 	if three.Reachable || three.Applied != nil || three.LastContactMS != nil || three.State != "unknown" || *three.LEO != 100 {
 		t.Errorf("v3 %+v", three)
+	}
+	if four := doc.Servers[3]; four.Suffrage != "non_voter" || *four.LEO != 100 || *four.Lag != 0 {
+		t.Errorf("s1 %+v", four)
 	}
 	if *doc.LeaderID != "v1" || doc.HighWatermark != 100 || doc.LeaderEpoch != 3 || doc.LeaderEpochStart != 30 || !reflect.DeepEqual(doc.CommittedBy, []string{"v1", "v3"}) {
 		t.Errorf("%+v", doc)
@@ -62,6 +72,7 @@ func TestNobodyLeads(t *testing.T) {
 	doc, said := threeVoters("follower", 2)
 	said[0] = reportOf(nil, errors.New("down"))
 	said[1] = says("v2", "candidate", 5, 102, 110, 101, 9000)
+	said[3] = says("s1", "follower", 4, 102, 110, 101, 9000) // it counts for no majority
 	merge(doc, said, false)
 	if doc.LeaderID != nil || doc.LeaderEpoch != 5 || doc.LeaderEpochStart != 0 || doc.HighWatermark != 102 || doc.Majority != 2 ||
 		!reflect.DeepEqual(doc.CommittedBy, []string{"v2"}) || doc.Servers[0].Reachable || doc.Servers[0].State != "unknown" || doc.Servers[1].Lag != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metaapi/lifecycle"
 	"github.com/narad-mq/narad/libs/proc"
 	"github.com/narad-mq/narad/libs/raftnode"
@@ -100,6 +101,9 @@ type Deps struct {
 	// Load gives what heartbeats carry for display: the WAL backlog in records
 	// and the use of the data disk. nil: zeros.
 	Load func() (walBacklog int64, diskUsedPercent int)
+	// Lost gives what heartbeats say of lone copies that are not there; one loop calls
+	// it. nil, or a nil answer: nothing is said.
+	Lost func() *metaapi.LostCopies
 }
 
 func (c *Config) validate() error {

@@ -19,7 +19,7 @@ func (m *Member) joinLoop(ctx context.Context) error {
 	if err := m.form(ctx); err != nil {
 		return err
 	}
-	j := joiner{m: m, asking: true, deferred: map[string]bool{}}
+	j := joiner{m: m, asking: true, said: once{}, deferred: once{}}
 	tick := time.NewTicker(m.cfg.Timing.JoinEvery)
 	defer tick.Stop()
 	for {
@@ -39,14 +39,33 @@ type joiner struct {
 	m          *Member
 	asking     bool // no leader was seen yet, or none for long
 	remembered metaapi.Memory
-	said       string          // the last thing logged, so that each is logged once
-	deferred   map[string]bool // reasons for which the leader deferred a promotion, logged once each; the leader has a handful
+	said       once // what was logged since a leader was seen last: several peers may each say something else, at every attempt
+	deferred   once // reasons for which the leader deferred a promotion
+}
+
+// maxSaid bounds what is remembered as logged: peers have a handful of codes and
+// reasons, and what they answer beyond is not worth a line either.
+const maxSaid = 32
+
+// once holds what was logged, so that each thing is logged once.
+type once map[string]bool
+
+// first tells whether to log now, and notes it.
+func (o once) first(what string) bool {
+	if o[what] || len(o) >= maxSaid {
+		return false
+	}
+	o[what] = true
+	return true
 }
 
 func (j *joiner) step(ctx context.Context) error {
 	m := j.m
 	if id, _ := m.raft.Leader(); id != "" {
-		j.asking = false
+		if j.asking {
+			j.asking = false
+			clear(j.said)
+		}
 		m.lostAt.Store(nil)
 		j.remembered = j.remembered.Remember(m.LeaderAddr())
 		j.promote(ctx)
@@ -114,19 +133,23 @@ func (j *joiner) refused(addr string, err error) {
 		return
 	}
 	switch p.Code {
-	case problem.NotMetastoreLeader, problem.NoRaftConfiguration, problem.NotReady, problem.Overloaded:
+	case problem.NotMetastoreLeader, problem.NoRaftConfiguration, problem.Overloaded:
 		j.m.log.Debug("join: not there", "peer", addr, "code", string(p.Code))
+	case problem.NotReady:
+		// A leader that has just been elected passes by itself; one that waits for the
+		// other voters before it removes the server of a disk that is gone may not.
+		if j.said.first(p.Detail) {
+			j.m.log.Info("the leader does not let this node in yet; it keeps asking", "leader", addr, "reason", p.Detail)
+		}
 	default:
-		if key := string(p.Code); j.said != key {
-			j.said = key
-			j.m.log.Error("the cluster refuses this node; it keeps asking", "peer", addr, "code", key, "detail", p.Detail)
+		if j.said.first(string(p.Code)) {
+			j.m.log.Error("the cluster refuses this node; it keeps asking", "peer", addr, "code", string(p.Code), "detail", p.Detail)
 		}
 	}
 }
 
 func (j *joiner) note(msg string, args ...any) {
-	if j.said != msg {
-		j.said = msg
+	if j.said.first(msg) {
 		j.m.log.Info(msg, args...)
 	}
 }
@@ -146,8 +169,7 @@ func (j *joiner) promote(ctx context.Context) {
 	switch {
 	case err != nil:
 		j.refused(m.LeaderAddr(), err)
-	case res.Status == "deferred" && !j.deferred[res.Reason]:
-		j.deferred[res.Reason] = true
+	case res.Status == "deferred" && j.deferred.first(res.Reason):
 		m.log.Info("cluster join: caught up as a raft non-voter; the leader defers promotion", "reason", res.Reason)
 	case res.Status == "promoted":
 		m.log.Info("promoted to raft voter")

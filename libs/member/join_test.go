@@ -1,11 +1,10 @@
 package member
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -65,24 +64,6 @@ func (p *peer) count() int {
 	return len(p.asked)
 }
 
-// syncBuffer is a log that a test may read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) count(text string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Count(s.b.String(), text)
-}
-
 func testConfig(t *testing.T, role topic.MemberRole, join ...string) Config {
 	return Config{
 		NodeID: "n1", Role: role, DataDir: filepath.Join(t.TempDir(), "n1"), RPCBind: "127.0.0.1:0", RaftBind: "127.0.0.1:0",
@@ -92,7 +73,7 @@ func testConfig(t *testing.T, role topic.MemberRole, join ...string) Config {
 }
 
 // running opens and runs a member; stop ends it.
-func running(t *testing.T, cfg Config, log *syncBuffer) (m *Member, stop func()) {
+func running(t *testing.T, cfg Config, log *testkit.Journal) (m *Member, stop func()) {
 	t.Helper()
 	m, err := Open(cfg, Deps{Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
@@ -118,12 +99,14 @@ func TestJoinLoop(t *testing.T) {
 	leader := newPeer(t, nil)
 	follower := newPeer(t, metaapi.NotLeader("v9", leader.addr)) // the leader is in nobody's list
 	empty := newPeer(t, problem.New(problem.NoRaftConfiguration, "empty"))
-	log := &syncBuffer{}
+	log := &testkit.Journal{}
 	cfg := testConfig(t, topic.RoleStorage, empty.addr, follower.addr)
 	m, stop := running(t, cfg, log)
 
 	testkit.Poll(t, patience, "the leader was asked again and again", func() bool { return leader.count() > 3 })
+	leader.mu.Lock() // it is asked on meanwhile
 	got := leader.asked[0]
+	leader.mu.Unlock()
 	want := metaapi.JoinRequest{
 		NodeID: "n1", DiskID: m.DiskID(), Role: topic.RoleStorage, RaftAddr: m.Raft().Addr(), RPCAddr: m.RPCAddr(), Zone: "z", Release: "r",
 		NewestEntryType: got.NewestEntryType, Empty: true,
@@ -141,7 +124,7 @@ func TestJoinLoop(t *testing.T) {
 	leader.set(problem.New(problem.OlderRelease, "too old"))
 	before = leader.count()
 	testkit.Poll(t, patience, "it keeps asking", func() bool { return leader.count() > before+5 })
-	if n := log.count("level=ERROR msg=\"the cluster refuses this node"); n != 1 {
+	if n := log.Count("level=ERROR msg=\"the cluster refuses this node"); n != 1 {
 		t.Errorf("the refusal was logged %d times", n)
 	}
 	if r := m.Ready(); len(r) == 0 || r[0].Code != ops.ReasonNotAdmitted {
@@ -157,6 +140,63 @@ func TestJoinLoop(t *testing.T) {
 		last := empty.asked[len(empty.asked)-1]
 		return last.DiskID == want.DiskID && !last.Empty
 	})
+}
+
+// TestEachRefusalIsLoggedOnce: peers that refuse for different reasons do not take
+// turns in the log, and a leader that waits for something says so once per reason.
+func TestEachRefusalIsLoggedOnce(t *testing.T) {
+	other := newPeer(t, problem.New(problem.WrongCluster, "another one"))
+	leader := newPeer(t, problem.New(problem.IDInUse, "taken"))
+	waiting := newPeer(t, problem.New(problem.NotReady, "1 of 2 answer"))
+	log := &testkit.Journal{}
+	_, stop := running(t, testConfig(t, topic.RoleStorage, other.addr, leader.addr, waiting.addr), log)
+	asked := func() {
+		t.Helper()
+		before := waiting.count()
+		testkit.Poll(t, patience, "it keeps asking", func() bool { return waiting.count() > before+5 })
+	}
+	asked()
+	waiting.set(problem.New(problem.NotReady, "0 of 2 answer"))
+	asked()
+	waiting.set(problem.New(problem.NotReady, "1 of 2 answer"))
+	asked()
+	stop()
+	for _, line := range []string{"code=wrong_cluster", "code=id_in_use", `reason="1 of 2 answer"`, `reason="0 of 2 answer"`} {
+		if n := log.Count(line); n != 1 {
+			t.Errorf("%s was logged %d times: %s", line, n, log)
+		}
+	}
+}
+
+// TestOnceIsBounded: what peers can make up costs no memory and no lines without end.
+func TestOnceIsBounded(t *testing.T) {
+	o, logged := once{}, 0
+	for i := range 10 * maxSaid {
+		if o.first(strconv.Itoa(i)) {
+			logged++
+		}
+	}
+	if logged != maxSaid || len(o) != maxSaid {
+		t.Errorf("%d logged, %d remembered", logged, len(o))
+	}
+}
+
+// TestRefusalsAreSaidAgainAfterALeaderWasSeen: the next time it is another story.
+func TestRefusalsAreSaidAgainAfterALeaderWasSeen(t *testing.T) {
+	cfg := testConfig(t, topic.RoleVoter)
+	cfg.FormAlone = true
+	m, stop := running(t, cfg, &testkit.Journal{})
+	defer stop()
+	testkit.Poll(t, patience, "it leads", func() bool { id, _ := m.Raft().Leader(); return id != "" })
+	j := joiner{m: m, asking: true, said: once{"id_in_use": true}, deferred: once{}}
+	for _, want := range []bool{true, false} { // then it is a refusal while the leader is in view
+		if err := j.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := j.said.first("id_in_use"); got != want {
+			t.Errorf("said: %t, want %t", got, want)
+		}
+	}
 }
 
 // TestProbe: an initial member forms a cluster exactly when no peer answers as a
@@ -177,7 +217,7 @@ func TestProbe(t *testing.T) {
 			cfg := testConfig(t, topic.RoleVoter, p.addr)
 			cfg.RaftBind = testkit.FreeAddr(t)
 			cfg.Initial = []raftnode.Server{{ID: "n1", Addr: cfg.RaftBind, Voter: true}}
-			m, stop := running(t, cfg, &syncBuffer{})
+			m, stop := running(t, cfg, &testkit.Journal{})
 			if tc.forms {
 				testkit.Poll(t, patience, "it formed a cluster", func() bool { return !m.Raft().Empty() })
 			} else {

@@ -34,6 +34,7 @@ type Member struct {
 	cfg    Config
 	log    *slog.Logger
 	load   func() (int64, int)
+	lost   func() *metaapi.LostCopies
 	dir    *directory // only watchReplica changes its identity, and only the cluster id
 	nonce  topic.ID64
 	tls    *tlsconf.Source // nil: plaintext
@@ -50,6 +51,7 @@ type Member struct {
 	running  atomic.Bool
 	stopping atomic.Bool
 	removed  atomic.Bool               // the leader said that this node was decommissioned
+	beatSoon chan struct{}             // asks the registration loop for a heartbeat
 	lostAt   atomic.Pointer[time.Time] // since when no leader is in view; nil: one is. A time.Time, because wall clocks step
 
 	closeOnce sync.Once
@@ -73,7 +75,10 @@ func Open(cfg Config, deps Deps) (_ *Member, err error) {
 	if deps.Load == nil {
 		deps.Load = func() (int64, int) { return 0, 0 }
 	}
-	m := &Member{cfg: cfg, log: deps.Log, load: deps.Load, suspects: gossip.NewSuspects()}
+	if deps.Lost == nil {
+		deps.Lost = func() *metaapi.LostCopies { return nil }
+	}
+	m := &Member{cfg: cfg, log: deps.Log, load: deps.Load, lost: deps.Lost, suspects: gossip.NewSuspects(), beatSoon: make(chan struct{}, 1)}
 	begin := time.Now()
 	m.lostAt.Store(&begin)
 	defer func() {
@@ -126,7 +131,8 @@ func (m *Member) openRaft() error {
 	}
 	m.raft, err = raftnode.Open(raftnode.Config{
 		NodeID: m.cfg.NodeID, BootNonce: m.nonce, Dir: filepath.Join(m.cfg.DataDir, raftDir),
-		Bind: m.cfg.RaftBind, Advertise: advertise, Voter: m.cfg.Role == topic.RoleVoter, Gated: true,
+		Bind: m.cfg.RaftBind, Advertise: advertise, Gated: true,
+		Voter: m.cfg.Role == topic.RoleVoter, NeverVotes: m.cfg.Role != topic.RoleVoter, // a leader promotes voters only
 		Plane:  raftnode.Plane{Listen: m.tls.Listen, Dial: m.tls.Dial((&net.Dialer{}).DialContext)},
 		Logger: m.log, Timing: m.cfg.Raft,
 	})

@@ -20,9 +20,20 @@ func (m *Member) registerLoop(ctx context.Context) error {
 		select {
 		case <-next.C:
 			next.Reset(r.step(ctx))
+		case <-m.beatSoon:
+			next.Reset(r.step(ctx))
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// HeartbeatSoon has the next heartbeat sent now instead of within HeartbeatEvery: what
+// the controller knows of this member matters just now. It never waits.
+func (m *Member) HeartbeatSoon() {
+	select {
+	case m.beatSoon <- struct{}{}:
+	default: // one is asked for already
 	}
 }
 
@@ -97,7 +108,7 @@ func (m *Member) heartbeat(ctx context.Context) error {
 	backlog, disk := m.load()
 	err := m.leader.Heartbeat(ctx, &metaapi.HeartbeatRequest{
 		NodeID: m.cfg.NodeID, DiskID: m.dir.id.DiskID, BootNonce: m.nonce, WALBacklog: backlog, DiskUsedPercent: disk,
-		Release: m.cfg.Release, NewestEntryType: uint8(metastate.NewestType()),
+		Release: m.cfg.Release, NewestEntryType: uint8(metastate.NewestType()), Lost: m.lost(),
 	})
 	if err != nil {
 		m.log.Debug("heartbeat did not succeed", "err", err)

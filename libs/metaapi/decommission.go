@@ -13,7 +13,8 @@ type Decommissions interface {
 	// Decommission marks a member draining, unless that is unsafe; what follows goes
 	// on by itself. Refusals: member_not_found, decommission_unsafe (reasons), not_ready.
 	Decommission(ctx context.Context, req *DecommissionRequest) (*DecommissionResult, error)
-	// CancelDecommission takes the mark back. Refusals: member_not_found,
+	// CancelDecommission takes the mark back, and the moves that are under way because of
+	// it. Refusals: member_not_found,
 	// decommission_unsafe: there is nothing to cancel (any more).
 	CancelDecommission(ctx context.Context, req *CancelDecommissionRequest) (*ChangeResult, error)
 	// MemberDetail tells how far the decommission of a member is, as judged now.
@@ -35,6 +36,7 @@ const (
 	MoveBudgetFull         = "move_budget_full"
 	LeaderTransfer         = "leader_transfer"
 	NodeStatusUnavailable  = "node_status_unavailable"
+	MemberAlive            = "member_alive"
 )
 
 // Reason is one thing that keeps a member from being removed.
@@ -48,6 +50,10 @@ type Reason struct {
 }
 
 // DecommissionRequest names a member. Operator goes into the leader's log.
+//
+// AcceptDataLoss gives up what only a member has that is marked dead, or what a living one
+// had on another disk than its own; with any other member it is refused (member_alive).
+// It is no standing word: it ends when the member lives again, dies or registers.
 type DecommissionRequest struct {
 	NodeID         string `json:"node_id"`
 	DryRun         bool   `json:"dry_run"`
@@ -97,7 +103,7 @@ type ResetPartitionResult struct {
 	Node  string `json:"node"`
 }
 
-// A reason names at most 100 topics of at most 200 bytes, and there are at most nine.
+// A reason names at most 100 topics of at most 200 bytes, and there are at most ten.
 const reasonsBody = 256 << 10
 
 var (

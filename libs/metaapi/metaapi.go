@@ -89,6 +89,8 @@ type HeartbeatRequest struct {
 	DiskUsedPercent int        `json:"disk_used_percent"`
 	Release         string     `json:"release"`           // "": not told
 	NewestEntryType uint8      `json:"newest_entry_type"` // 0: not told
+	// Lost are lone copies that a storage node misses; nil: not told.
+	Lost *LostCopies `json:"lost,omitempty"`
 }
 
 // ChangeResult is an applied change.

@@ -17,7 +17,9 @@ type Moves interface {
 	// there, one there already), move_in_progress, too_many_requests, not_ready,
 	// outcome_unknown.
 	StartMove(ctx context.Context, req *StartMoveRequest) (*MoveRow, error)
-	// AbortMove takes a move back. Refusals: move_not_in_flight, outcome_unknown.
+	// AbortMove takes a move back; again: the same answer until it has ended. Refusals:
+	// move_not_in_flight (also when another one than the named is under way),
+	// outcome_unknown.
 	AbortMove(ctx context.Context, req *AbortMoveRequest) (*MoveRow, error)
 }
 
@@ -26,12 +28,15 @@ type MovePhase string
 
 // The phases, in order.
 const (
-	MovePending    MovePhase = "pending"    // nothing was copied yet
-	MoveCopying    MovePhase = "copying"    // the destination fetches, and counts for nothing
-	MoveJoined     MovePhase = "joined"     // it is a replica
-	MoveElecting   MovePhase = "electing"   // leadership is being handed over
-	MoveRemoving   MovePhase = "removing"   // the source is about to leave the set
-	MoveReclaiming MovePhase = "reclaiming" // the source's copy is superseded
+	MovePending  MovePhase = "pending"  // nothing was copied yet
+	MoveCopying  MovePhase = "copying"  // the destination fetches, and counts for nothing
+	MoveJoined   MovePhase = "joined"   // it is a replica
+	MoveElecting MovePhase = "electing" // leadership is being handed over
+	MoveRemoving MovePhase = "removing" // the source is about to leave the set
+	// MoveReclaiming: the source has left the set, and the record of the move goes with the
+	// next entry. Who asks hardly ever sees it; the copy itself is removed later, by the
+	// sweep of its node, which is no part of a move.
+	MoveReclaiming MovePhase = "reclaiming"
 )
 
 // MoveBlocked is what a move waits for that does not come by itself.
@@ -43,11 +48,13 @@ const (
 	BlockedTargetDead   MoveBlocked = "target_dead"
 	BlockedUnverifiable MoveBlocked = "copy_unverifiable" // the source's copy is on no disk of record
 	BlockedTargetFull   MoveBlocked = "target_disk_full"
+	// BlockedLeader: nobody leads the partition, or its leader has not answered for a while.
+	BlockedLeader MoveBlocked = "leader_unavailable"
 )
 
 // MoveBlockedReasons lists them, for metrics that show zeros too.
 func MoveBlockedReasons() []MoveBlocked {
-	return []MoveBlocked{BlockedSourceDead, BlockedTargetDead, BlockedUnverifiable, BlockedTargetFull}
+	return []MoveBlocked{BlockedSourceDead, BlockedTargetDead, BlockedUnverifiable, BlockedTargetFull, BlockedLeader}
 }
 
 // MaxRunningMoves is how many moves run at once; blocked ones do not count: each
@@ -82,10 +89,12 @@ type StartMoveRequest struct {
 	To          string            `json:"to"`
 }
 
-// AbortMoveRequest names a partition.
+// AbortMoveRequest names a partition, and its move by when that was started: without it,
+// 0, a request that is repeated takes back whatever is under way by then.
 type AbortMoveRequest struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
+	StartedMS int64  `json:"started_ms,omitzero"`
 }
 
 var (

@@ -31,7 +31,7 @@ func applyRegister(tx Tx, e *RegisterMember) (Result, error) {
 	next.HeartbeatMS = e.NowMS
 	newStart := true
 	if old != nil {
-		next.Draining, next.DrainingMS, next.LossAcceptedBy = old.Draining, old.DrainingMS, old.LossAcceptedBy
+		next.Draining, next.DrainingMS = old.Draining, old.DrainingMS
 		next.HeartbeatMS = nextStamp(old.HeartbeatMS, e.NowMS)
 		newStart = old.BootNonce != next.BootNonce
 	}
@@ -135,6 +135,7 @@ func applyHeartbeats(tx Tx, e *Heartbeats) (Result, error) {
 			res.Stamps[i] = StampStale
 			continue
 		case m.Status == topic.StatusDead:
+			m.LossAcceptedBy = "" // it was the word about one that does not come back
 			res.Stamps[i] = Revived
 			res.Effects.Members = append(res.Effects.Members, m.ID)
 		}
@@ -158,7 +159,9 @@ func applyMarkDead(tx Tx, e *MarkDead) (Result, error) {
 		if m == nil || m.Status != topic.StatusAlive || m.HeartbeatMS != d.HeartbeatMS {
 			continue
 		}
-		m.Status = topic.StatusDead
+		// Who gave up what a living member had lost with an earlier disk did not give up
+		// what is on the disk that it has.
+		m.Status, m.LossAcceptedBy = topic.StatusDead, ""
 		if err := put(tx, BucketMembers, []byte(m.ID), m); err != nil {
 			return Result{}, err
 		}

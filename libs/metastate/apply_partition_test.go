@@ -192,6 +192,37 @@ func TestChangeReplicas(t *testing.T) {
 	wantCode(t, m.do(t, &ChangeReplicas{Ref: other, ConfigVersion: 3, Replicas: s(1, 2)}), problem.TopicChanged)
 }
 
+// The last copy of a partition that nobody leads leads it, under a new epoch, where it is:
+// a node that is no member, or has another disk by now, has nothing to lead with.
+func TestTheLastCopyLeadsOnlyOnItsDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		disk topic.ID64 // of its node; 0: that is no member
+		want string
+	}{
+		"on its disk":     {1, "s2@3"},
+		"on another disk": {2, "@2"},
+		"on no member":    {0, "@2"},
+	} {
+		m, ref := replicated(t)
+		if c.disk != 0 {
+			wantOK(t, m.do(t, &RegisterMember{Member: member("s2", c.disk, 1)}))
+		}
+		shrink := func(version uint64, epoch topic.Epoch, nodes ...string) {
+			e := &ChangeReplicas{Ref: ref, ConfigVersion: version, Epoch: epoch}
+			for _, n := range nodes {
+				e.Replicas = append(e.Replicas, topic.Replica{Node: n, DiskID: 1})
+			}
+			wantOK(t, m.do(t, e))
+		}
+		shrink(1, 1, "s1", "s2")
+		wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 2}}}))
+		shrink(2, 2, "s2")
+		if got := leadership(t, m, "orders"); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestTooManyItemsAreRefused(t *testing.T) {
 	m := newMemTx()
 	wantCode(t, m.do(t, &BeginElections{Items: make([]ElectionStart, MaxItems+1)}), problem.InvalidRequest)

@@ -80,6 +80,13 @@ func applySetDraining(tx Tx, e *SetDraining) (Result, error) {
 	case m.Draining == e.On && (e.LossAcceptedBy == "" || m.LossAcceptedBy != ""):
 		return Result{Member: m}, nil
 	}
+	if e.On && e.LossAcceptedBy != "" {
+		if gone, err := hasLost(tx, m); err != nil {
+			return Result{}, err
+		} else if !gone {
+			return refuse(problem.NotReady, fmt.Sprintf("%q lives on the disk of its partitions by now: nothing of it is lost", e.ID)), nil
+		}
+	}
 	switch {
 	case !e.On:
 		m.DrainingMS, m.LossAcceptedBy = 0, ""
@@ -96,8 +103,8 @@ func applySetDraining(tx Tx, e *SetDraining) (Result, error) {
 }
 
 // applyRemoveMember buries a member that is draining and holds nothing any more, or,
-// with AcceptLoss, nothing but copies that are lost with it: it is dead, or has another
-// disk than theirs.
+// with AcceptLoss while somebody's word stands, nothing but copies that are lost with it:
+// it is dead, or has another disk than theirs.
 // The tombstone names every disk that was ever buried under that id.
 func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 	m, err := MemberByID(tx, e.ID)
@@ -108,7 +115,7 @@ func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 		return refuse(problem.MemberNotFound, fmt.Sprintf("there is no member %q", e.ID)), nil
 	case !m.Draining || m.DiskID != e.DiskID:
 		return refuse(problem.PreconditionFailed, "the member is not draining with that disk"), nil
-	case !e.AcceptLoss && len(TopicsOnNode(tx, e.ID)) > 0:
+	case (!e.AcceptLoss || m.LossAcceptedBy == "") && len(TopicsOnNode(tx, e.ID)) > 0:
 		return refuse(problem.HasAssignments, fmt.Sprintf("%q still has partitions", e.ID)), nil
 	}
 	if back, err := bringsBack(tx, m); err != nil {
@@ -136,19 +143,33 @@ func applyRemoveMember(tx Tx, e *RemoveMember) (Result, error) {
 	return Result{Member: m, Effects: Effects{Members: []string{e.ID}}}, nil
 }
 
-// bringsBack tells whether a member lives with copies on the disk that it has: one that
-// was dead when somebody accepted their loss, and came back before it was removed.
+// bringsBack tells whether a member lives with copies on the disk that it has: one of
+// which somebody accepted the loss of others, on another disk.
 func bringsBack(r Reader, m *topic.Member) (bool, error) {
 	if m.Status != topic.StatusAlive {
 		return false, nil
 	}
-	for _, name := range TopicsOnNode(r, m.ID) {
+	return anyCopy(r, m.ID, func(rep topic.Replica) bool { return rep.DiskID == m.DiskID })
+}
+
+// hasLost tells whether the loss of something that only a member has can be accepted: it
+// is dead, or lives without the disk of one of its copies.
+func hasLost(r Reader, m *topic.Member) (bool, error) {
+	if m.Status == topic.StatusDead {
+		return true, nil
+	}
+	return anyCopy(r, m.ID, func(rep topic.Replica) bool { return rep.DiskID != m.DiskID })
+}
+
+// anyCopy tells whether is holds for a replica of record on a node.
+func anyCopy(r Reader, node string, is func(topic.Replica) bool) (bool, error) {
+	for _, name := range TopicsOnNode(r, node) {
 		list, err := AssignmentsByName(r, name)
 		if err != nil {
 			return false, err
 		}
 		for i := range list {
-			if rep, ok := list[i].ReplicaOn(m.ID); ok && rep.DiskID == m.DiskID {
+			if rep, ok := list[i].ReplicaOn(node); ok && is(rep) {
 				return true, nil
 			}
 		}
@@ -175,15 +196,15 @@ func applyMoves(tx Tx, e *Moves) (Result, error) {
 			return Result{}, err
 		}
 	}
-	for _, ref := range e.Abort {
-		done, err := abortMove(tx, ref)
-		if err := note(ref, done, err); err != nil {
+	for _, id := range e.Abort {
+		done, err := abortMove(tx, id)
+		if err := note(id.Ref, done, err); err != nil {
 			return Result{}, err
 		}
 	}
-	for _, ref := range e.End {
-		done, err := endMove(tx, ref)
-		if err := note(ref, done, err); err != nil {
+	for _, id := range e.End {
+		done, err := endMove(tx, id)
+		if err := note(id.Ref, done, err); err != nil {
 			return Result{}, err
 		}
 	}
@@ -228,26 +249,26 @@ func startMove(tx Tx, s *MoveStart) (bool, error) {
 	return true, putAssignment(tx, a)
 }
 
-func abortMove(tx Tx, ref topic.Ref) (bool, error) {
-	m, err := moveOf(tx, ref)
-	if err != nil || m == nil || m.Aborted {
+func abortMove(tx Tx, id topic.MoveID) (bool, error) {
+	m, err := moveOf(tx, id.Ref)
+	if err != nil || m == nil || m.ID() != id || m.Aborted {
 		return false, err
 	}
 	m.Aborted = true
-	return true, put(tx, BucketMoves, assignmentKey(ref.Topic, ref.Partition), m)
+	return true, put(tx, BucketMoves, assignmentKey(id.Topic, id.Partition), m)
 }
 
 // endMove forgets a move. What is left of it in the assignment, an observer, goes
 // with it; replicas are changed by ChangeReplicas only.
-func endMove(tx Tx, ref topic.Ref) (bool, error) {
-	m, err := moveOf(tx, ref)
-	if err != nil || m == nil {
+func endMove(tx Tx, id topic.MoveID) (bool, error) {
+	m, err := moveOf(tx, id.Ref)
+	if err != nil || m == nil || m.ID() != id {
 		return false, err
 	}
-	if err := tx.Delete(BucketMoves, assignmentKey(ref.Topic, ref.Partition)); err != nil {
+	if err := tx.Delete(BucketMoves, assignmentKey(id.Topic, id.Partition)); err != nil {
 		return false, err
 	}
-	a, err := partition(tx, ref)
+	a, err := partition(tx, id.Ref)
 	if err != nil || a == nil || len(a.Observers) == 0 {
 		return true, err
 	}

@@ -28,11 +28,11 @@ func drawScaleEntry(t *rapid.T, m *memTx, name string, inc topic.Incarnation, ve
 	case 0, 1:
 		return &Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: a.Replicas[0].Node, To: node, ToDisk: disk}, ConfigVersion: a.ConfigVersion}}}
 	case 2:
-		return &Moves{Abort: []topic.Ref{ref}}
+		return &Moves{Abort: []topic.MoveID{underWay(t, m, ref)}}
 	case 3:
-		return &Moves{End: []topic.Ref{ref}}
+		return &Moves{End: []topic.MoveID{underWay(t, m, ref)}}
 	case 4:
-		return &SetDraining{ID: node, On: rapid.Bool().Draw(t, "on")}
+		return &SetDraining{ID: node, On: rapid.Bool().Draw(t, "on"), LossAcceptedBy: rapid.SampledFrom([]string{"", "ann"}).Draw(t, "word")}
 	case 5:
 		return &RemoveMember{ID: node, DiskID: disk, AcceptLoss: rapid.Bool().Draw(t, "loss")}
 	case 6:
@@ -45,6 +45,18 @@ func drawScaleEntry(t *rapid.T, m *memTx, name string, inc topic.Incarnation, ve
 		e.Added = grown.Assignments[have.Partitions:]
 	}
 	return e
+}
+
+// underWay is the id of a partition's move, or of one that it has not.
+func underWay(t *rapid.T, m *memTx, ref topic.Ref) topic.MoveID {
+	mv, err := moveOf(m, ref)
+	if err != nil {
+		t.Fatalf("move: %v", err)
+	}
+	if mv == nil {
+		return topic.MoveID{Ref: ref, To: "s1"}
+	}
+	return mv.ID()
 }
 
 // movable has a topic of one partition on s1 and members s1, s2, s3 on disk 1.
@@ -61,6 +73,9 @@ func movable(t *testing.T) (*memTx, topic.Ref) {
 func start(ref topic.Ref, from, to string, disk topic.ID64, version uint64) *Moves {
 	return &Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: from, To: to, ToDisk: disk, StartedMS: 9}, ConfigVersion: version}}}
 }
+
+// id is that of a move that start begins.
+func id(ref topic.Ref, to string) topic.MoveID { return topic.MoveID{Ref: ref, To: to, StartedMS: 9} }
 
 func TestMoveOfALoneCopy(t *testing.T) {
 	m, ref := movable(t)
@@ -83,8 +98,8 @@ func TestMoveOfALoneCopy(t *testing.T) {
 	wantOK(t, m.do(t, &BeginElections{Items: []ElectionStart{{Ref: ref, Epoch: 1, ConfigVersion: 3}}}))
 	wantOK(t, m.do(t, &ElectLeaders{Items: []Elected{{Ref: ref, Epoch: 2, ConfigVersion: 3, Leader: s2}}}))
 	wantOK(t, m.do(t, &ChangeReplicas{Ref: ref, ConfigVersion: 3, Epoch: 2, Replicas: []topic.Replica{s2}}))
-	wantDone(t, m, "end", true, &Moves{End: []topic.Ref{ref}})
-	wantDone(t, m, "end again", false, &Moves{End: []topic.Ref{ref}})
+	wantDone(t, m, "end", true, &Moves{End: []topic.MoveID{id(ref, "s2")}})
+	wantDone(t, m, "end again", false, &Moves{End: []topic.MoveID{id(ref, "s2")}})
 	if len(TopicsOnNode(m, "s1")) != 0 {
 		t.Fatal("the source still counts as having it")
 	}
@@ -107,17 +122,36 @@ func TestTheLastCopyOfALeaderlessPairLeads(t *testing.T) {
 
 func TestAbortedMoveLeavesNothing(t *testing.T) {
 	m, ref := movable(t)
-	wantDone(t, m, "abort without a move", false, &Moves{Abort: []topic.Ref{ref}})
+	wantDone(t, m, "abort without a move", false, &Moves{Abort: []topic.MoveID{id(ref, "s2")}})
 	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
-	wantDone(t, m, "abort", true, &Moves{Abort: []topic.Ref{ref}})
-	wantDone(t, m, "abort again", false, &Moves{Abort: []topic.Ref{ref}})
-	wantDone(t, m, "end", true, &Moves{End: []topic.Ref{ref}})
+	wantDone(t, m, "abort", true, &Moves{Abort: []topic.MoveID{id(ref, "s2")}})
+	wantDone(t, m, "abort again", false, &Moves{Abort: []topic.MoveID{id(ref, "s2")}})
+	wantDone(t, m, "end", true, &Moves{End: []topic.MoveID{id(ref, "s2")}})
 	if a, _ := partition(m, ref); len(a.Observers) != 0 || len(TopicsOnNode(m, "s2")) != 0 {
 		t.Fatal("something of the destination is left")
 	}
 	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 3))
 	wantOK(t, m.do(t, &DeleteTopic{Name: "orders", Incarnation: 7}))
 	checkInvariants(t, m)
+}
+
+// An abort or an end of one move that comes again, or late, leaves the next move of that
+// partition alone, whether that goes elsewhere or to the same node.
+func TestAMoveIsTakenBackByItsID(t *testing.T) {
+	m, ref := movable(t)
+	wantDone(t, m, "start", true, start(ref, "s1", "s2", 1, 1))
+	wantDone(t, m, "end", true, &Moves{End: []topic.MoveID{id(ref, "s2")}})
+	next := start(ref, "s1", "s2", 1, 3)
+	next.Start[0].StartedMS = 10
+	wantDone(t, m, "start the next one", true, next)
+	for what, other := range map[string]topic.MoveID{"the one before": id(ref, "s2"), "one elsewhere": {Ref: ref, To: "s3", StartedMS: 10}} {
+		wantDone(t, m, "abort "+what, false, &Moves{Abort: []topic.MoveID{other}})
+		wantDone(t, m, "end "+what, false, &Moves{End: []topic.MoveID{other}})
+	}
+	if got, err := moveOf(m, ref); err != nil || got == nil || got.Aborted {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	wantDone(t, m, "abort it", true, &Moves{Abort: []topic.MoveID{next.Start[0].ID()}})
 }
 
 func TestDecommission(t *testing.T) {
@@ -154,42 +188,84 @@ func TestDecommission(t *testing.T) {
 	if mem, _ := MemberByID(m, "s1"); mem.Draining || mem.DrainingMS != 0 {
 		t.Fatal("cancelled, and still draining")
 	}
-	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
-	// What somebody gave up with a dead node is not lost when that has come back.
-	bury := &RemoveMember{ID: "s1", DiskID: 1, AcceptLoss: true}
-	wantCode(t, m.do(t, bury), problem.HasAssignments)
-	mem, err := MemberByID(m, "s1")
-	if err != nil || mem == nil {
-		t.Fatal(mem, err)
-	}
-	dead := &MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: mem.HeartbeatMS}}}
-	wantOK(t, m.do(t, dead))
-	wantOK(t, m.do(t, &Heartbeats{NowMS: 9, Items: []Heartbeat{{ID: "s1", BootNonce: mem.BootNonce}}}))
-	wantCode(t, m.do(t, bury), problem.HasAssignments)
-	if mem, err = MemberByID(m, "s1"); err != nil {
-		t.Fatal(err)
-	}
-	dead.Items[0].HeartbeatMS = mem.HeartbeatMS
-	wantOK(t, m.do(t, dead))
-	wantOK(t, m.do(t, bury))
 }
 
-// One that lives with another disk has lost what was on the one that its copies are on.
-func TestAcceptedLossOfADisk(t *testing.T) {
-	m, _ := movable(t)
-	mem, err := MemberByID(m, "s1")
+// dies marks a member dead.
+func (m *memTx) dies(t *testing.T, id string) {
+	t.Helper()
+	mem, err := MemberByID(m, id)
 	if err != nil || mem == nil {
 		t.Fatal(mem, err)
 	}
-	wantOK(t, m.do(t, &MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: mem.HeartbeatMS}}}))
+	res := m.do(t, &MarkDead{Items: []DeadMark{{ID: id, HeartbeatMS: mem.HeartbeatMS}}})
+	wantOK(t, res)
+	if !res.Marked[0] {
+		t.Fatalf("%s is not marked dead", id)
+	}
+}
+
+// What somebody gave up with a dead node is not lost when that has come back, in whatever
+// way, and not when it dies again: the word has to be given again.
+func TestAcceptedLossEndsWhenTheMemberComesBack(t *testing.T) {
+	for how, back := range map[string]Entry{
+		"a heartbeat":               &Heartbeats{NowMS: 9, Items: []Heartbeat{{ID: "s1", BootNonce: 1}}},
+		"a restart":                 &RegisterMember{Member: member("s1", 1, 2)},
+		"a start with another disk": &RegisterMember{Member: member("s1", 2, 2)},
+	} {
+		t.Run(how, func(t *testing.T) {
+			m, _ := movable(t)
+			word := &SetDraining{ID: "s1", On: true, NowMS: 4, LossAcceptedBy: "ann"}
+			wantCode(t, m.do(t, word), problem.NotReady) // it lives
+			wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
+			wantCode(t, m.do(t, word), problem.NotReady)
+			m.dies(t, "s1")
+			bury := func() Result {
+				mem, err := MemberByID(m, "s1")
+				if err != nil || mem == nil {
+					t.Fatal(mem, err)
+				}
+				return m.do(t, &RemoveMember{ID: "s1", DiskID: mem.DiskID, AcceptLoss: true})
+			}
+			wantCode(t, bury(), problem.HasAssignments) // nobody's word
+			wantOK(t, m.do(t, word))
+			wantOK(t, m.do(t, back))
+			wantCode(t, bury(), problem.HasAssignments)
+			if mem, err := MemberByID(m, "s1"); err != nil || mem.LossAcceptedBy != "" || !mem.Draining {
+				t.Fatalf("back again: %+v, %v", mem, err)
+			}
+			m.dies(t, "s1")
+			wantCode(t, bury(), problem.HasAssignments)
+			wantOK(t, m.do(t, word))
+			wantOK(t, bury())
+		})
+	}
+}
+
+// One that lives with another disk has lost what was on the one that its copies are on,
+// and nothing else: not what it gets on the new one, whether it lives or dies.
+func TestAcceptedLossOfADisk(t *testing.T) {
+	m, _ := movable(t)
+	m.dies(t, "s1")
 	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 2, 5)}))
-	wantOK(t, m.do(t, &SetDraining{ID: "s1", On: true}))
+	word := &SetDraining{ID: "s1", On: true, LossAcceptedBy: "ann"}
+	wantOK(t, m.do(t, word))
 	wantCode(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 2}), problem.HasAssignments)
-	wantOK(t, m.do(t, &RemoveMember{ID: "s1", DiskID: 2, AcceptLoss: true}))
+	bury := &RemoveMember{ID: "s1", DiskID: 2, AcceptLoss: true}
+	more := createOne("more", 8, "s1")
+	more.Assignments[0].Replicas[0].DiskID = 2
+	wantOK(t, m.do(t, more))
+	wantCode(t, m.do(t, bury), problem.HasAssignments) // it has that
+	m.dies(t, "s1")
+	wantCode(t, m.do(t, bury), problem.HasAssignments) // nobody has given that up
+	wantOK(t, m.do(t, &Heartbeats{NowMS: 9, Items: []Heartbeat{{ID: "s1", BootNonce: 5}}}))
+	wantOK(t, m.do(t, &DeleteTopic{Name: "more", Incarnation: 8}))
+	wantOK(t, m.do(t, word))
+	wantOK(t, m.do(t, bury))
 }
 
 func TestAcceptedLossIsKeptUntilACancel(t *testing.T) {
 	m, _ := movable(t)
+	m.dies(t, "s1")
 	set := func(on bool, by string) *topic.Member {
 		res := m.do(t, &SetDraining{ID: "s1", On: on, NowMS: 4, LossAcceptedBy: by})
 		wantOK(t, res)
@@ -199,10 +275,8 @@ func TestAcceptedLossIsKeptUntilACancel(t *testing.T) {
 	if got := set(true, "ann"); got.LossAcceptedBy != "ann" || got.DrainingMS != 4 {
 		t.Fatalf("accepted later: %+v", got)
 	}
-	set(true, "")
-	wantOK(t, m.do(t, &RegisterMember{Member: member("s1", 1, 2)}))
-	if got, _ := MemberByID(m, "s1"); got.LossAcceptedBy != "ann" {
-		t.Fatal("forgotten at a restart")
+	if got := set(true, ""); got.LossAcceptedBy != "ann" {
+		t.Fatal("forgotten by who asks again without it")
 	}
 	if got := set(false, "bob"); got.LossAcceptedBy != "" || got.Draining {
 		t.Fatalf("cancelled: %+v", got)
@@ -298,5 +372,5 @@ func TestMoveWithoutASource(t *testing.T) {
 	if err != nil || len(a.Replicas) != 1 || len(a.Observers) != 1 || a.Observers[0].Node != "s2" {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	wantDone(t, m, "it ends", true, &Moves{End: []topic.Ref{ref}})
+	wantDone(t, m, "it ends", true, &Moves{End: []topic.MoveID{id(ref, "s2")}})
 }

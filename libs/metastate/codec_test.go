@@ -112,8 +112,8 @@ func TestGoldenEntries(t *testing.T) {
 		{&SetDraining{ID: "s1", On: true, NowMS: 5}, "\x0e" + `{"id":"s1","on":true,"now_ms":5}`},
 		{&RemoveMember{ID: "s1", DiskID: 5, NowMS: 6}, "\x0f" + `{"id":"s1","disk_id":"0000000000000005","accept_loss":false,"now_ms":6}`},
 		{
-			&Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: "s1", To: "s2", ToDisk: 5, StartedMS: 6, Reason: topic.MoveAsked}, ConfigVersion: 7}}, Abort: []topic.Ref{ref}, End: []topic.Ref{ref}},
-			"\x12" + `{"start":[{"topic":"t","incarnation":"000000000000000a","partition":2,"from":"s1","to":"s2","to_disk":"0000000000000005","started_ms":6,"reason":"asked","config_version":7}],"abort":[{"topic":"t","incarnation":"000000000000000a","partition":2}],"end":[{"topic":"t","incarnation":"000000000000000a","partition":2}]}`,
+			&Moves{Start: []MoveStart{{Move: topic.Move{Ref: ref, From: "s1", To: "s2", ToDisk: 5, StartedMS: 6, Reason: topic.MoveAsked}, ConfigVersion: 7}}, Abort: []topic.MoveID{{Ref: ref, To: "s2", StartedMS: 6}}, End: []topic.MoveID{{Ref: ref, To: "s2", StartedMS: 6}}},
+			"\x12" + `{"start":[{"topic":"t","incarnation":"000000000000000a","partition":2,"from":"s1","to":"s2","to_disk":"0000000000000005","started_ms":6,"reason":"asked","config_version":7}],"abort":[{"topic":"t","incarnation":"000000000000000a","partition":2,"to":"s2","started_ms":6}],"end":[{"topic":"t","incarnation":"000000000000000a","partition":2,"to":"s2","started_ms":6}]}`,
 		},
 		{
 			&ResetPartition{Ref: ref, Epoch: 3, Replica: topic.Replica{Node: "s1", DiskID: 5}, NowMS: 6, Operator: "o"},

@@ -17,14 +17,16 @@ type SetDraining struct {
 	ID    string `json:"id"`
 	On    bool   `json:"on"`
 	NowMS int64  `json:"now_ms"`
-	// LossAcceptedBy names the operator who accepts the loss of what only this
-	// member has; "": nobody does, and nobody who did is forgotten.
+	// LossAcceptedBy names the operator who accepts the loss of what only this member
+	// has; it needs one that is dead, or lives without the disk of one of its copies.
+	// "": nobody does, and nobody who did is forgotten.
 	LossAcceptedBy string `json:"loss_accepted_by,omitempty"`
 }
 
 // RemoveMember ends a decommission: the record goes, a tombstone that names its
-// disk stays. AcceptLoss also removes a member that still holds copies, unless it lives
-// with their disk; who proposes it has listed what is lost.
+// disk stays. AcceptLoss also removes a member that still holds copies, if somebody
+// accepted their loss and it does not live with their disk; who proposes it has listed
+// what is lost.
 type RemoveMember struct {
 	ID         string     `json:"id"`
 	DiskID     topic.ID64 `json:"disk_id"` // that was read
@@ -32,11 +34,12 @@ type RemoveMember struct {
 	NowMS      int64      `json:"now_ms"`
 }
 
-// Moves starts, turns back and ends moves of partitions.
+// Moves starts, turns back and ends moves of partitions. Abort and End name the moves that
+// were read: another one of the same partition stays as it is.
 type Moves struct {
-	Start []MoveStart `json:"start,omitempty"`
-	Abort []topic.Ref `json:"abort,omitempty"`
-	End   []topic.Ref `json:"end,omitempty"`
+	Start []MoveStart    `json:"start,omitempty"`
+	Abort []topic.MoveID `json:"abort,omitempty"`
+	End   []topic.MoveID `json:"end,omitempty"`
 }
 
 // MoveStart begins a move: its destination becomes an observer.

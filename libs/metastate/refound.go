@@ -31,7 +31,9 @@ type Refounded struct {
 // forgotten what was committed last:
 //
 //   - members are dead, and no process start of them is known, so that everybody
-//     registers again and nobody takes that for another process under its id;
+//     registers again and nobody takes that for another process under its id; what
+//     somebody gave up with one that was dead in the copy may live, so it has to be
+//     given up again;
 //   - leader epochs go ahead of what the logs on storage nodes may have seen, so
 //     that they can be led again;
 //   - versions of topics go ahead, so that none that a client remembers from the
@@ -45,7 +47,7 @@ func Refound(tx Tx, nowMS int64) (done Refounded, err error) {
 	}
 	for i := range members {
 		m := &members[i]
-		m.Status, m.BootNonce = topic.StatusDead, 0
+		m.Status, m.BootNonce, m.LossAcceptedBy = topic.StatusDead, 0, ""
 		if err := put(tx, BucketMembers, []byte(m.ID), m); err != nil {
 			return done, err
 		}

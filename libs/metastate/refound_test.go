@@ -43,6 +43,8 @@ func TestRefound(t *testing.T) {
 		createMany("kept", 1, 3, 1),
 		createOne("gone", 2, "s1"),
 		&DeleteTopic{Name: "gone", Incarnation: 2},
+		&MarkDead{Items: []DeadMark{{ID: "s1", HeartbeatMS: 1}}},
+		&SetDraining{ID: "s1", On: true, LossAcceptedBy: "ann"},
 	} {
 		res, err := ApplyEntry(m, e)
 		if err != nil {
@@ -68,7 +70,7 @@ func TestRefound(t *testing.T) {
 	}
 	for _, id := range []string{"s1", "v1"} {
 		rec, err := MemberByID(m, id)
-		if err != nil || rec.Status != topic.StatusDead || rec.BootNonce != 0 {
+		if err != nil || rec.Status != topic.StatusDead || rec.BootNonce != 0 || rec.LossAcceptedBy != "" {
 			t.Errorf("%s: %+v, %v", id, rec, err)
 		}
 	}

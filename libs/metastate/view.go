@@ -69,8 +69,8 @@ type View interface {
 // ErrUnavailable. Safe for concurrent use.
 type Index interface {
 	// Loads returns what every node holds. The partitions beside are counted too,
-	// each once: those whose life of a topic is in the replica already are not
-	// counted again. The map is the caller's.
+	// each once: those that are in the replica already, of the same life of a topic, are
+	// not counted again. The map is the caller's.
 	Loads(beside []topic.Assignment) (topic.Loads, error)
 	// Led returns the partitions with several replicas that are led by one that by
 	// is true for, in order of topics and partitions. by is asked once for each

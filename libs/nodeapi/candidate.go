@@ -8,7 +8,8 @@ import (
 )
 
 // Candidate is what the controller asks a storage node around an election,
-// beside the fence. Safe for concurrent use; every call may be repeated.
+// beside the fence, and other nodes about the copies of what it leads. Safe for
+// concurrent use; every call may be repeated.
 type Candidate interface {
 	// Prime gives a copy that is about to lead the consumer positions that a
 	// majority knows. It keeps them until the leadership of that epoch begins.
@@ -16,8 +17,10 @@ type Candidate interface {
 	// Standing tells how the node stands to partitions, from memory but for those lost.
 	Standing(ctx context.Context, req *StandingRequest) (*StandingResult, error)
 	// Vouch tells what the node says, as a leader, about the copies of partitions,
-	// from memory.
+	// from memory but for the pieces.
 	Vouch(ctx context.Context, req *VouchRequest) (*VouchResult, error)
+	// Pieces gives a copy the damaged bytes that the leader's copy keeps.
+	Pieces(ctx context.Context, req *PiecesRequest) (*PiecesResult, error)
 }
 
 // PrimeRequest is positions for leaderships that are about to begin.
@@ -74,6 +77,7 @@ func ServeCandidate(s *rpc.Server, c Candidate) {
 	})
 	rpc.HandleJSON(s, methodStanding, c.Standing)
 	rpc.HandleJSON(s, methodVouch, c.Vouch)
+	rpc.HandleJSON(s, methodPieces, c.Pieces)
 }
 
 var _ Candidate = (*ReplicaClient)(nil)

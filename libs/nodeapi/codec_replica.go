@@ -114,13 +114,23 @@ func decodeFetchRequest(b []byte) (*FetchRequest, error) {
 	return req, done(&r, "fetch request")
 }
 
-func appendFetchResult(b []byte, res *FetchResult) []byte {
-	size := 0
+// minView is from how many bytes on batches are a part of their own: below it a write
+// to the connection costs more than the copy.
+const minView = 16 << 10
+
+// appendFetchResult gives a reply in parts: the first is appended to b, and large batches
+// are not copied.
+func appendFetchResult(b []byte, res *FetchResult) [][]byte {
+	size := minFetchAnswer
 	for i := range res.Partitions {
 		a := &res.Partitions[i]
-		size += maxFetchHead + len(a.Position) + len(a.Batches) + len(a.Snapshot)
+		size += maxFetchHead + len(a.Position) + len(a.Snapshot)
+		if len(a.Batches) < minView {
+			size += len(a.Batches)
+		}
 	}
-	b = slices.Grow(b, size+minFetchAnswer) // megabytes are copied once
+	b = slices.Grow(b, size) // once, and so the parts stay where they are
+	var parts [][]byte
 	b = binary.AppendUvarint(append(b, version), uint64(len(res.Partitions)))
 	for i := range res.Partitions {
 		a := &res.Partitions[i]
@@ -134,10 +144,16 @@ func appendFetchResult(b []byte, res *FetchResult) []byte {
 		b = binary.AppendUvarint(b, a.PositionVersion)
 		b = binary.AppendUvarint(b, a.PositionGeneration)
 		b = appendPosition(b, a.Position)
-		b = wire.AppendBytes(b, a.Batches)
+		if len(a.Batches) < minView {
+			b = wire.AppendBytes(b, a.Batches)
+		} else {
+			b = binary.AppendUvarint(b, uint64(len(a.Batches)))
+			parts = append(parts, b, a.Batches)
+			b = b[len(b):]
+		}
 		b = wire.AppendBytes(b, a.Snapshot)
 	}
-	return b
+	return append(parts, b)
 }
 
 // decodeFetchResult reads a reply; positions, batches and snapshots are views of b.

@@ -21,8 +21,8 @@ type Replica interface {
 	// what it has. Repeating it is harmless.
 	Fence(ctx context.Context, req *FenceRequest) (*FenceResult, error)
 	// Handover makes the leader stop appending until a wanted replica has all it
-	// has, so that an election may choose that one. Refusals: not_partition_leader,
-	// stale_epoch, not_ready, incarnation_mismatch.
+	// has, so that an election may choose that one, or append again when none comes.
+	// Refusals: not_partition_leader, stale_epoch, not_ready, incarnation_mismatch.
 	Handover(ctx context.Context, req *HandoverRequest) (*HandoverResult, error)
 }
 
@@ -209,7 +209,7 @@ type FenceAnswer struct {
 // HandoverRequest asks the leader to let a replica catch up with it.
 type HandoverRequest struct {
 	Target            // the leader's
-	To     string     `json:"to"`      // node id of the wanted replica
+	To     string     `json:"to"`      // node id of the wanted replica; empty: nobody is, and a leader that holds goes on
 	ToDisk topic.ID64 `json:"to_disk"` // and its disk
 }
 

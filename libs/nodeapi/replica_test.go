@@ -7,8 +7,10 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
@@ -67,9 +69,13 @@ var replicaGolden = map[string]string{
 
 var replicaBodies = []codecCase{
 	body("fetch request", fetchRequest, appendFetchRequest, decodeFetchRequest),
-	body("fetch reply", fetchResult, appendFetchResult, decodeFetchResult),
+	body("fetch reply", fetchResult, joinedFetchResult, decodeFetchResult),
 	body("fence request", fenceRequest, appendFenceRequest, decodeFenceRequest),
 	body("fence reply", fenceResult, appendFenceResult, decodeFenceResult),
+}
+
+func joinedFetchResult(b []byte, res *FetchResult) []byte {
+	return bytes.Join(appendFetchResult(b, res), nil)
 }
 
 type codecCase = struct {
@@ -118,10 +124,10 @@ func TestReplicaBounds(t *testing.T) {
 	refused("too many bytes", appendFetchRequest(nil, &FetchRequest{MaxBytes: MaxFetchBytes + 1}), request)
 	refused("a negative offset", appendFetchRequest(nil, &FetchRequest{Partitions: []FetchPartition{{Offset: -1}}}), request)
 	refused("too many partitions", appendFetchRequest(nil, &FetchRequest{Partitions: make([]FetchPartition, MaxFetchPartitions+1)}), request)
-	refused("an unknown status", appendFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Status: lastFetchStatus + 1}}}), reply)
-	refused("answers out of order", appendFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Index: 1}, {Index: 1}}}), reply)
-	refused("a large position", appendFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Position: make([]byte, maxPosition+1)}}}), reply)
-	refused("a large snapshot", appendFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Snapshot: make([]byte, maxSnapshot+1)}}}), reply)
+	refused("an unknown status", joinedFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Status: lastFetchStatus + 1}}}), reply)
+	refused("answers out of order", joinedFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Index: 1}, {Index: 1}}}), reply)
+	refused("a large position", joinedFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Position: make([]byte, maxPosition+1)}}}), reply)
+	refused("a large snapshot", joinedFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{Snapshot: make([]byte, maxSnapshot+1)}}}), reply)
 	refused("an unknown fence status", appendFenceResult(nil, &FenceResult{Answers: []FenceAnswer{{Status: lastFenceStatus + 1}}}), fence)
 	refused("many fences", appendFenceRequest(nil, &FenceRequest{Items: make([]FenceItem, MaxFenceItems+1)}), func(b []byte) error {
 		_, err := decodeFenceRequest(b)
@@ -148,7 +154,7 @@ func TestLargestReplicaRequestsFit(t *testing.T) {
 	if n := len(appendFenceRequest(nil, fence)); n > maxFenceBody {
 		t.Errorf("a fence of %d bytes, the bound is %d", n, maxFenceBody)
 	}
-	head := len(appendFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{
+	head := len(joinedFetchResult(nil, &FetchResult{Partitions: []FetchAnswer{{
 		Index: MaxFetchPartitions - 1, HWM: 1<<63 - 1, LogStart: 1<<63 - 1, DivergeEnd: 1<<63 - 1, PositionVersion: 1<<64 - 1,
 		PositionGeneration: 1<<64 - 1, Position: []byte{},
 	}}})) + 12 // three longer lengths
@@ -255,6 +261,63 @@ func TestFetchIsReleasedOnce(t *testing.T) {
 		t.Errorf("released %d times", n)
 	}
 	new(FetchResult).Release()
+}
+
+// Large batches are not copied on their way into a reply, which is the same as if they
+// were, and are in use until it is written.
+func TestLargeBatchesAreNotCopied(t *testing.T) {
+	want := &FetchResult{}
+	for i, n := range []int{minView, 1, 0, minView - 1, 3 * minView, 1 << 20} {
+		batches := bytes.Repeat([]byte{byte(i + 1)}, n)
+		want.Partitions = append(want.Partitions, FetchAnswer{
+			Index: i, HWM: int64(n), Position: []byte("pos"), Batches: batches, Snapshot: []byte("snap"),
+		})
+	}
+	parts, shared := appendFetchResult(nil, want), 0
+	for _, part := range parts {
+		for _, a := range want.Partitions {
+			if len(part) > 0 && len(a.Batches) > 0 && &part[0] == &a.Batches[0] {
+				shared++
+			}
+		}
+	}
+	if got, err := decodeFetchResult(bytes.Join(parts, nil)); err != nil || !reflect.DeepEqual(got, want) || shared != 3 {
+		t.Fatalf("%d batches were not copied, and the reply was read with %v", shared, err)
+	}
+	released := make(chan struct{})
+	f := &releasing{res: want, released: released}
+	got, err := replicaOnWire(t, f).Fetch(t.Context(), &FetchRequest{Partitions: make([]FetchPartition, len(want.Partitions))})
+	if err != nil || !reflect.DeepEqual(got.Partitions, want.Partitions) {
+		t.Fatalf("over the wire: %v", err)
+	}
+	select {
+	case <-released:
+	case <-time.After(testkit.Patience):
+		t.Fatal("the server did not release them")
+	}
+}
+
+// releasing is a Replica that scribbles over what it answered once that is released.
+type releasing struct {
+	fakeReplica
+	res      *FetchResult
+	released chan struct{}
+}
+
+func (f *releasing) Fetch(context.Context, *FetchRequest) (*FetchResult, error) {
+	res := &FetchResult{Partitions: slices.Clone(f.res.Partitions)}
+	var lent [][]byte
+	for i := range res.Partitions {
+		lent = append(lent, bytes.Clone(res.Partitions[i].Batches))
+		res.Partitions[i].Batches = lent[i]
+	}
+	res.OnRelease(func() {
+		for _, b := range lent {
+			clear(b)
+		}
+		close(f.released)
+	})
+	return res, nil
 }
 
 // Answers that do not fit the question are not believed.

@@ -9,12 +9,15 @@ import (
 )
 
 // VouchRequest asks a node about partitions that it leads, at most
-// MaxVouchPartitions, or MaxVouchHistories with their histories.
+// MaxVouchPartitions, or MaxVouchHistories with their histories, or one with its pieces.
 type VouchRequest struct {
 	Partitions []topic.Ref `json:"partitions"`
 	// Histories asks for Vouch.History too, which is what a copy that moved away is
 	// compared with.
 	Histories bool `json:"histories,omitempty"`
+	// Pieces asks for Vouch.Pieces too, of one partition: a copy that moved away and was
+	// damaged is compared with it. A leader of before that has none.
+	Pieces bool `json:"pieces,omitempty"`
 }
 
 // MaxVouchPartitions bounds one VouchRequest: far above the moves that run at
@@ -33,7 +36,10 @@ type EpochStart struct {
 
 // Limit is how many partitions the request may name.
 func (r *VouchRequest) Limit() int {
-	if r.Histories {
+	switch {
+	case r.Pieces:
+		return 1
+	case r.Histories:
 		return MaxVouchHistories
 	}
 	return MaxVouchPartitions
@@ -51,9 +57,9 @@ type Vouch struct {
 	Epoch         topic.Epoch `json:"epoch"` // 0: it does not lead
 	ConfigVersion uint64      `json:"config_version"`
 	Settled       bool        `json:"settled"` // the configuration is proven by a committed record
-	// Proven tells that a record of this epoch is committed, so that HWM covers
-	// everything that any epoch before committed, and that nothing of that is known to
-	// be missing here.
+	// Proven tells that HWM covers everything that any epoch before committed: a record of
+	// this one is committed, or this is a lone copy without a tail. Where Pieces were not
+	// asked for, also that nothing of that is known to be missing here.
 	Proven bool  `json:"proven"`
 	HWM    int64 `json:"hwm"`
 	Bytes  int64 `json:"bytes"` // of the log
@@ -61,6 +67,13 @@ type Vouch struct {
 	Copies []VouchedCopy `json:"copies"` // of the replicas, then of others that fetch
 
 	History []EpochStart `json:"history,omitempty"` // of the log, ascending; none unless asked for
+
+	// Pieces are the damaged bytes that the leader's copy keeps, its own and those of
+	// copies that it was made from, as it has just read them; none unless asked for.
+	Pieces []Piece `json:"pieces,omitempty"`
+	// Lost tells, where Pieces were asked for, that more is known to be missing in the
+	// leader's copy, which another one may have.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // VouchedCopy is one copy as the leader knows it.

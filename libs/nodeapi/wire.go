@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/rpc"
 )
 
@@ -56,7 +55,7 @@ func binaryOp[Req, Res any](s *rpc.Server, m rpc.Method, decode func([]byte) (*R
 	s.Handle(m, func(ctx context.Context, r *rpc.Request, reply []byte) ([]byte, error) {
 		req, err := decode(r.Body)
 		if err != nil {
-			return nil, problem.New(problem.InvalidRequest, "the %s body is malformed", m.Name)
+			return nil, rpc.Malformed(m)
 		}
 		res, err := do(ctx, req)
 		if err != nil {

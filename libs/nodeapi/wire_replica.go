@@ -27,11 +27,18 @@ var (
 )
 
 // ServeReplica registers the operations of r. Call it before the server serves.
-// A FetchResult is released when its bytes have been copied into the reply.
+// A FetchResult is released when its bytes have been written.
 func ServeReplica(s *rpc.Server, r Replica) {
-	binaryOp(s, methodFetch, decodeFetchRequest, r.Fetch, func(b []byte, res *FetchResult) []byte {
-		defer res.Release()
-		return appendFetchResult(b, res)
+	s.HandleParts(methodFetch, func(ctx context.Context, call *rpc.Request, reply []byte) ([][]byte, func(), error) {
+		req, err := decodeFetchRequest(call.Body)
+		if err != nil {
+			return nil, nil, rpc.Malformed(methodFetch)
+		}
+		res, err := r.Fetch(ctx, req)
+		if err != nil {
+			return nil, nil, err
+		}
+		return appendFetchResult(reply, res), res.Release, nil
 	})
 	binaryOp(s, methodFence, decodeFenceRequest, r.Fence, appendFenceResult)
 	rpc.HandleJSON(s, methodHandover, r.Handover)

@@ -19,7 +19,7 @@ import (
 // A partition gets one at a time, and none while it is moving or nobody leads it (what
 // is lost is an operator's business). Those that have the fewest come first. The plan is
 // empty when nothing lacks, or no node is left for what does.
-func Complete(nodes []Node, assignments []topic.Assignment, moving []topic.Move, factor func(topic.Incarnation) int, member func(node string) bool) []Move {
+func Complete(nodes []Node, assignments []topic.Assignment, moving []topic.Move, factor func(topic.Incarnation) int, member func(node string) bool, away Away) []Move {
 	load := slices.Clone(nodes)
 	under := arriving(load, moving)
 	var short []*topic.Assignment
@@ -36,7 +36,7 @@ func Complete(nodes []Node, assignments []topic.Assignment, moving []topic.Move,
 	var out []Move
 	for _, a := range short {
 		from := buried(a, member)
-		to := receiver(load, a, from)
+		to := receiver(load, a, from, away.of(a.Ref))
 		if to == nil {
 			continue
 		}

@@ -52,7 +52,7 @@ func TestCompleteProperties(t *testing.T) {
 		}
 		wanted := func(topic.Incarnation) int { return factor }
 		for round := 0; ; round++ {
-			plan := Complete(Candidates(members, list), list, nil, wanted, is)
+			plan := Complete(Candidates(members, list), list, nil, wanted, is, nil)
 			if len(plan) == 0 {
 				break
 			}
@@ -125,7 +125,7 @@ func TestCompleteOrder(t *testing.T) {
 		part(6, "s9", "s9"), part(7, "s1", "s1"),
 	}
 	moving := []topic.Move{{Ref: list[3].Ref, To: "s2"}}
-	plan := Complete(nodes, list, moving, func(topic.Incarnation) int { return 3 }, func(id string) bool { return id != "s9" })
+	plan := Complete(nodes, list, moving, func(topic.Incarnation) int { return 3 }, func(id string) bool { return id != "s9" }, nil)
 	var got []string
 	for _, m := range plan {
 		got = append(got, fmt.Sprintf("%d %s>%s", m.Partition, m.From, m.To))

@@ -9,11 +9,12 @@ import (
 // Evacuate plans where every replica on a node goes that is to have none: to one of
 // nodes (Candidates gives them; the node itself is not among them) that has none of
 // the partition, in a zone that it is not in yet where there is one, then where the
-// fewest replicas are. A partition that is moving already is left alone until it has
+// fewest replicas are, the one that it keeps away from counting as one that has one more.
+// A partition that is moving already is left alone until it has
 // moved; one that nobody can take stays, and nobody takes one on a full disk: such a
 // move would wait there, while a node with room may come. The order is that of the
 // assignments.
-func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving []topic.Move) []Move {
+func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving []topic.Move, away Away) []Move {
 	load := slices.Clone(nodes)
 	under := arriving(load, moving)
 	var out []Move
@@ -22,7 +23,7 @@ func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving 
 		if _, has := a.ReplicaOn(from); !has || under[a.Ref] || len(a.Observers) > 0 {
 			continue
 		}
-		to := receiver(load, a, from)
+		to := receiver(load, a, from, away.of(a.Ref))
 		if to == nil {
 			continue
 		}
@@ -36,7 +37,7 @@ func Evacuate(from string, nodes []Node, assignments []topic.Assignment, moving 
 }
 
 // receiver is the best node for the replica that leaves; nil: there is none.
-func receiver(load []Node, a *topic.Assignment, from string) *Node {
+func receiver(load []Node, a *topic.Assignment, from, avoid string) *Node {
 	var stay []*Node // the replicas that stay, as far as they are nodes that receive
 	for i := range load {
 		if load[i].ID != from && a.On(load[i].ID) {
@@ -45,7 +46,7 @@ func receiver(load []Node, a *topic.Assignment, from string) *Node {
 	}
 	var best *Node
 	for i := range load {
-		if n := &load[i]; n.ID != from && !n.Full && !a.On(n.ID) && (best == nil || better(n, best, stay, "")) {
+		if n := &load[i]; n.ID != from && !n.Full && !a.On(n.ID) && (best == nil || better(n, best, stay, avoid)) {
 			best = n
 		}
 	}

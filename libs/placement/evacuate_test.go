@@ -34,7 +34,7 @@ func TestEvacuateProperties(t *testing.T) {
 		if rapid.Bool().Draw(t, "one moves") {
 			moving = append(moving, topic.Move{Ref: list[0].Ref, From: "s0", To: "s1"})
 		}
-		plan := Evacuate("s0", nodes, list, moving)
+		plan := Evacuate("s0", nodes, list, moving, nil)
 		planned := map[topic.Ref]string{}
 		got := map[string]int{}
 		for _, m := range plan {
@@ -70,7 +70,7 @@ func TestEvacuateKeepsZonesApart(t *testing.T) {
 	for _, id := range []string{"s0", "s1", "s2"} {
 		a.Replicas = append(a.Replicas, topic.Replica{Node: id})
 	}
-	if plan := Evacuate("s0", nodes, []topic.Assignment{a}, nil); len(plan) != 1 || plan[0].To != "s4" {
+	if plan := Evacuate("s0", nodes, []topic.Assignment{a}, nil, nil); len(plan) != 1 || plan[0].To != "s4" {
 		t.Errorf("%+v", plan)
 	}
 }

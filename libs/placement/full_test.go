@@ -66,8 +66,8 @@ func TestFullNodesComeLast(t *testing.T) {
 			lacks[i].Replicas = lacks[i].Replicas[:1]
 		}
 		plan := slices.Concat(
-			Evacuate("s0", nodes[1:], list, nil), Rebalance(nodes, list, nil), Rebalance(Candidates(members, more), more, nil),
-			Complete(nodes, lacks, nil, func(topic.Incarnation) int { return factor }, func(string) bool { return true }),
+			Evacuate("s0", nodes[1:], list, nil, nil), Rebalance(nodes, list, nil, nil), Rebalance(Candidates(members, more), more, nil, nil),
+			Complete(nodes, lacks, nil, func(topic.Incarnation) int { return factor }, func(string) bool { return true }, nil),
 		)
 		for _, m := range plan {
 			if full[m.To] {
@@ -118,11 +118,11 @@ func TestFullNodesTable(t *testing.T) {
 	// A full node gives in a rebalance, and one that is empty and full gets nothing.
 	members := []topic.Member{member("a", "", 99), member("b", "", 0), member("c", "", 96)}
 	list := has("a", "a", "a", "a")
-	plan := Rebalance(Candidates(members, list), list, nil)
+	plan := Rebalance(Candidates(members, list), list, nil, nil)
 	if len(plan) != 2 || plan[0].To != "b" || plan[1].To != "b" {
 		t.Errorf("rebalance: %+v", plan)
 	}
-	if plan := Evacuate("a", Candidates(members[2:], nil), list, nil); len(plan) != 0 {
+	if plan := Evacuate("a", Candidates(members[2:], nil), list, nil, nil); len(plan) != 0 {
 		t.Errorf("evacuated to where nothing fits: %+v", plan)
 	}
 }

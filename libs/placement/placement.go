@@ -1,5 +1,6 @@
-// Package placement decides on which storage nodes the partitions of a new topic
-// go. It is a pure function of what the metastore knows: same input, same answer.
+// Package placement decides on which storage nodes the partitions of topics lie, and
+// which of these lead. Its functions are pure: the same of what the metastore knows gives
+// the same answer.
 //
 // Invariant: the replicas of a partition are on distinct nodes, and on distinct
 // zones as far as there are zones; a node that is dead or draining gets nothing, and
@@ -8,8 +9,9 @@
 // disks do not force otherwise, the numbers of replicas of the nodes come closer to
 // each other or stay within one.
 //
-// It moves nothing that is placed already, and elects nobody: those are
-// decisions of their own. TestAssignProperties and TestFullNodesComeLast show what
+// Rebalance, Evacuate and Complete plan what is to move of that later, Lead who is to lead.
+// It carries nothing out: that is done by the moves and elections of the leading voter.
+// TestAssignProperties, TestFullNodesComeLast and TestLeadIsAsEvenAsCanBe show what
 // always holds.
 package placement
 

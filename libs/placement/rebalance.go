@@ -13,19 +13,35 @@ type Move struct {
 	From, To string
 }
 
+// Away tells which node a partition keeps away from where nothing better speaks for it:
+// of a child, the leader that it gets its messages from. "": none. nil: none of any.
+type Away func(topic.Ref) string
+
+func (a Away) of(ref topic.Ref) string {
+	if a == nil {
+		return ""
+	}
+	return a(ref)
+}
+
 // Rebalance plans the moves after which every node has floor or ceil of the
 // average number of replicas, where distinct nodes and zones allow it. nodes may
 // receive (Candidates gives them); what lies on others stays and counts for nothing. One
 // with a full disk only gives.
-// A partition that is moving counts at its destination and is left alone.
+// A partition that is moving counts at its destination and is left alone; one that nobody
+// leads counts where it is and stays there, because nothing of it could be copied.
 //
 // Each move goes from a node to one that has at least two fewer, so that a plan,
 // carried out in whole or in part, leaves less to do and never the way back: it
 // converges and does not oscillate. Where nothing forces otherwise it has as many
 // moves as replicas stand above the ceil, or lack below the floor. It never takes
-// the zones of a partition's replicas closer together.
-func Rebalance(nodes []Node, assignments []topic.Assignment, moving []topic.Move) []Move {
+// the zones of a partition's replicas closer together, and takes one to the node that it
+// keeps away from only where no other would do as well.
+func Rebalance(nodes []Node, assignments []topic.Assignment, moving []topic.Move, away Away) []Move {
 	b := newBalance(nodes, assignments, moving)
+	for i := range b.parts {
+		b.parts[i].away = away.of(b.parts[i].ref)
+	}
 	var out []Move
 	for m, ok := b.next(); ok; m, ok = b.next() {
 		out = append(out, m)
@@ -54,7 +70,8 @@ type layout struct {
 	ref   topic.Ref
 	first string
 	on    []string
-	fixed bool // it is moving, or was moved by this plan
+	away  string // the node that it keeps away from; "": none
+	fixed bool   // it is moving or was moved by this plan, or nobody leads it
 }
 
 func newBalance(nodes []Node, assignments []topic.Assignment, moving []topic.Move) *balance {
@@ -95,7 +112,7 @@ func newBalance(nodes []Node, assignments []topic.Assignment, moving []topic.Mov
 
 // layoutOf is where a partition is when its move, if it has one, has ended.
 func layoutOf(a *topic.Assignment, m *topic.Move) layout {
-	s := layout{ref: a.Ref, fixed: m != nil || len(a.Observers) > 0}
+	s := layout{ref: a.Ref, fixed: m != nil || len(a.Observers) > 0 || a.Leader == ""}
 	from, to := "", ""
 	if m != nil {
 		from, to = m.From, m.To
@@ -141,23 +158,28 @@ func (b *balance) next() (Move, bool) {
 }
 
 // choose finds a partition that may go from one node to another, preferring one
-// that brings the leaderships of the two closer together; -1: none.
+// that brings the leaderships of the two closer together, then one that does not keep
+// away from where it goes; -1: none.
 func (b *balance) choose(from, to string) int {
 	wantFirst := b.nodes[from].firsts > b.nodes[to].firsts
-	other := -1
+	best, most := -1, -1
 	for _, i := range b.nodes[from].movable {
 		p := &b.parts[i]
 		if p.fixed || slices.Contains(p.on, to) || !b.spreads(p, from, to) {
 			continue
 		}
+		good := 0
 		if (p.first == from) == wantFirst {
-			return i
+			good += 2
 		}
-		if other < 0 {
-			other = i
+		if p.away != to {
+			good++
+		}
+		if good > most {
+			best, most = i, good
 		}
 	}
-	return other
+	return best
 }
 
 // spreads tells whether the replicas stand in no fewer zones after the move. A node

@@ -49,7 +49,9 @@ func drawWorld(t *rapid.T, factors []int) *world {
 	return w
 }
 
-func (w *world) plan() []Move { return Rebalance(Candidates(w.members, w.parts), w.parts, w.moving) }
+func (w *world) plan() []Move {
+	return Rebalance(Candidates(w.members, w.parts), w.parts, w.moving, nil)
+}
 
 // settled is where every replica is when the moves under way have ended.
 func (w *world) settled() *world {
@@ -107,11 +109,16 @@ func zonesOf(w *world, a *topic.Assignment) int {
 }
 
 // Whatever is drawn: a plan puts every replica on a node that may have it, takes
-// nothing that moves, spreads no partition less, and each of its moves leaves less
+// nothing that moves or that nobody leads, spreads no partition less, and each of its moves leaves less
 // to do than there was, so that it never leads back.
 func TestRebalanceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, []int{1, 3, 5})
+		for i := range w.parts {
+			if rapid.IntRange(0, 4).Draw(t, "nobody leads") == 0 {
+				w.parts[i].Leader = ""
+			}
+		}
 		plan := w.plan()
 		_, _, _, before := w.settled().counts()
 		done := w.settled()
@@ -122,6 +129,9 @@ func TestRebalanceProperties(t *testing.T) {
 			}
 			seen[m.Ref] = true
 			a := &done.parts[m.Partition]
+			if a.Leader == "" {
+				t.Fatalf("%v: nobody leads it", m)
+			}
 			if _, ok := a.ReplicaOn(m.From); !ok {
 				t.Fatalf("%v: no replica there", m)
 			}
@@ -213,5 +223,29 @@ func TestRebalanceCountsMovesAtTheirDestination(t *testing.T) {
 	w.moving[0].Aborted = true
 	if got := w.plan(); len(got) != 2 {
 		t.Fatalf("with one that is taken back: %v", got)
+	}
+}
+
+// What nobody leads stays where it is, and counts there: others make up for it.
+func TestRebalanceMovesOthersForWhatNobodyLeads(t *testing.T) {
+	w := &world{}
+	for _, id := range []string{"s1", "s2"} {
+		w.members = append(w.members, topic.Member{ID: id, Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 1})
+	}
+	for p := range 6 {
+		a := topic.Assignment{Ref: topic.Ref{Topic: "t", Incarnation: 1, Partition: int32(p)}, Replicas: []topic.Replica{{Node: "s1", DiskID: 1}}}
+		if p >= 2 {
+			a.Leader = "s1"
+		}
+		w.parts = append(w.parts, a)
+	}
+	if got := w.plan(); len(got) != 3 || slices.ContainsFunc(got, func(m Move) bool { return m.Partition < 2 }) {
+		t.Errorf("two of six have no leader: %v", got)
+	}
+	for p := range w.parts {
+		w.parts[p].Leader = ""
+	}
+	if got := w.plan(); len(got) != 0 {
+		t.Errorf("none has a leader: %v", got)
 	}
 }

@@ -93,7 +93,7 @@ func (r *replica) Loads(beside []topic.Assignment) (topic.Loads, error) {
 	}
 	out := maps.Clone(r.index.loads)
 	for i := range beside {
-		if t := r.find(beside[i].Topic); t == nil || t.topic.Incarnation != beside[i].Incarnation {
+		if t := r.find(beside[i].Topic); t == nil || t.topic.Incarnation != beside[i].Incarnation || int(beside[i].Partition) >= len(t.partitions.List) {
 			out.Add(&beside[i])
 		}
 	}

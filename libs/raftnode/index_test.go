@@ -121,10 +121,14 @@ func randomChange(rng *rand.Rand, n int, have []topic.Assignment) metastate.Entr
 		return &metastate.ElectLeaders{Items: []metastate.Elected{{Ref: a.Ref, Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion, Leader: to}}}
 	case 3:
 		return &metastate.Moves{Start: []metastate.MoveStart{{ConfigVersion: a.ConfigVersion, Move: topic.Move{
-			Ref: a.Ref, From: a.Replicas[0].Node, To: other, ToDisk: 7, StartedMS: int64(n), Reason: topic.MoveAsked,
+			Ref: a.Ref, From: a.Replicas[0].Node, To: other, ToDisk: 7, StartedMS: 1, Reason: topic.MoveAsked,
 		}}}}
 	case 4:
-		return &metastate.Moves{End: []topic.Ref{a.Ref}}
+		id := topic.MoveID{Ref: a.Ref, To: other, StartedMS: 1}
+		if len(a.Observers) > 0 {
+			id.To = a.Observers[0].Node
+		}
+		return &metastate.Moves{End: []topic.MoveID{id}}
 	case 5: // the destination of a move joins
 		next := slices.Clone(a.Replicas)
 		for _, o := range a.Observers {

@@ -130,6 +130,16 @@ type Move struct {
 	Aborted bool `json:"aborted,omitzero"`
 }
 
+// MoveID tells a move of a partition from those before and after it.
+type MoveID struct {
+	Ref
+	To        string `json:"to"`
+	StartedMS int64  `json:"started_ms"`
+}
+
+// ID returns what the move is told apart by.
+func (m *Move) ID() MoveID { return MoveID{Ref: m.Ref, To: m.To, StartedMS: m.StartedMS} }
+
 // Reasons of moves.
 const (
 	MoveAsked        = "asked"        // by an administrator, by name
@@ -191,8 +201,10 @@ type Member struct {
 	Status     MemberStatus `json:"status"`
 	Draining   bool         `json:"draining"`
 	DrainingMS int64        `json:"draining_ms,omitzero"` // since when, Unix ms; 0: not draining
-	// LossAcceptedBy is the operator who let it be removed with what only it has, in
-	// case that it does not come back; "": nobody.
+	// LossAcceptedBy is the operator who let it be removed with what is lost with it:
+	// said of a dead member, what only it has; of a living one, what was on another disk
+	// than its own. It ends when the member is marked dead, lives again or registers.
+	// "": nobody.
 	LossAcceptedBy  string `json:"loss_accepted_by,omitempty"`
 	DiskID          ID64   `json:"disk_id"`
 	BootNonce       ID64   `json:"boot_nonce"` // of the process start that registered last

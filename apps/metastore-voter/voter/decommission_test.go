@@ -1,7 +1,6 @@
 package voter
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"sync/atomic"
@@ -65,7 +64,7 @@ func TestVotersLeave(t *testing.T) {
 		t.Errorf("nobody: %v", err)
 	}
 	first := c.leader(t)
-	var log bytes.Buffer
+	var log testkit.Journal
 	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: first.cfg.NodeID}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +148,7 @@ func TestAGatewayLeavesByItsOwnWord(t *testing.T) {
 	g.drain = w
 	g.start()
 	other.start()
-	cluster{g, other}.waitReady(t)
+	append(cluster{g, other}, c...).waitReady(t)
 	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: "g1", Operator: "ann"}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +190,7 @@ func TestHalfARemovalIsFinished(t *testing.T) {
 	c.waitReady(t)
 	s := c.joiner(t, "s1", topic.RoleStorage)
 	s.start()
-	cluster{s}.waitReady(t)
+	append(cluster{s}, c...).waitReady(t)
 	raft := c.leader(t).member.Raft()
 	mark := &metastate.SetDraining{ID: "s1", On: true, NowMS: 1}
 	conf := raft.Configuration()

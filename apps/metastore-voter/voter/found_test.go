@@ -42,8 +42,7 @@ func TestTwoOfThreeVotersLostTheirDisks(t *testing.T) {
 	c.start()
 	running := cluster{storage, gateway}
 	running.start()
-	c.waitReady(t)
-	running.waitReady(t)
+	append(running, c...).waitReady(t)
 	create(t, gateway, "kept")
 	id := storage.member.ClusterID()
 	survivor := c[1]
@@ -175,7 +174,7 @@ func TestRestoreIntoAnEmptyCluster(t *testing.T) {
 	c.start()
 	storage.start()
 	c.waitReady(t)
-	cluster{storage}.waitReady(t)
+	append(cluster{storage}, c...).waitReady(t)
 	create(t, storage, "kept")
 	storage.waitTopic(t, "kept")
 	file := storage.backup(t)

@@ -1,7 +1,6 @@
 package voter
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,7 +51,7 @@ func fastController() Timing {
 // machine is one node of a test cluster: a directory and fixed addresses.
 type machine struct {
 	registry *prometheus.Registry // of the running process
-	journal  *bytes.Buffer        // with its log, which may be read once it has ended; nil: none
+	journal  *testkit.Journal     // with its log; nil: none
 	t        testing.TB
 	cfg      member.Config
 	drain    gatewayapi.Drain // of a gateway; nil: its release does not know the question
@@ -73,8 +72,8 @@ func newMachine(t testing.TB, id string, role topic.MemberRole) *machine {
 }
 
 func (m *machine) log() *slog.Logger {
-	if m.journal != nil { // the handler writes line by line under a lock
-		return slog.New(slog.NewTextHandler(m.journal, nil))
+	if m.journal != nil {
+		return m.journal.Logger()
 	}
 	if os.Getenv("VOTER_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
@@ -145,7 +144,11 @@ func (m *machine) close() {
 	m.member, m.voter = nil, nil
 }
 
-func (m *machine) ready() bool { return m.member != nil && len(m.member.Ready()) == 0 }
+// ready tells whether it is, and knows its cluster: it may be ready some time before it
+// has stored that.
+func (m *machine) ready() bool {
+	return m.member != nil && len(m.member.Ready()) == 0 && m.member.ClusterID() != ""
+}
 
 // cluster is a set of machines.
 type cluster []*machine
@@ -182,13 +185,21 @@ func (c cluster) start() {
 	}
 }
 
+// waitReady waits until those that run are ready, and each sees all of them alive: who
+// does not wait for its disk may see its own registration before the leader does.
 func (c cluster) waitReady(t testing.TB) {
 	t.Helper()
+	var running cluster
 	for _, m := range c {
-		if m.member == nil {
-			continue
+		if m.member != nil {
+			running = append(running, m)
+			testkit.Poll(t, patience, m.cfg.NodeID+" is ready", m.ready)
 		}
-		testkit.Poll(t, patience, m.cfg.NodeID+" is ready", m.ready)
+	}
+	for _, m := range running {
+		for _, other := range running {
+			testkit.Poll(t, patience, m.cfg.NodeID+" sees "+other.cfg.NodeID, func() bool { return statusIn(m, other.cfg.NodeID) == topic.StatusAlive })
+		}
 	}
 }
 

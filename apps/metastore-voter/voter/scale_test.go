@@ -32,9 +32,9 @@ const (
 // vote, until that member's own replica shows the topic, as a gateway waits for it:
 // three voters and 50 non-voters, all in this process, with 10,000 topics. Raft and
 // membership have the numbers of production. That 53 nodes share this machine's
-// cores and its disk is not: each create is 106 transactions on one disk, and the
-// next create waits for what the last one left to do. otherDisks takes the disk out
-// of it.
+// cores and its disk is not: the three voters sync a log and a state for each create,
+// and what 50 members write behind goes to the same disk (raftnode.Config.NeverVotes).
+// otherDisks takes the members' share of it out.
 func BenchmarkCreateAtScale(b *testing.B) {
 	c := newVoters(b, 3)
 	for _, m := range c {

@@ -1,7 +1,6 @@
 package voter
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -71,17 +70,25 @@ func TestUnreachableJoinerCostsNothing(t *testing.T) {
 	testkit.Poll(t, patience, "v4 votes", func() bool { return voting(up.leader(t), v4) })
 }
 
-// TestDeferralsAreLoggedOnceEach: the joiner says why it does not vote yet.
+// TestDeferralsAreLoggedOnceEach: the joiner says why it does not vote yet, once however
+// often it asks, and whoever leads.
 func TestDeferralsAreLoggedOnceEach(t *testing.T) {
+	const line = `level=INFO msg="cluster join: caught up as a raft non-voter; the leader defers promotion" reason=`
 	c := newVoters(t, 1)
-	c[0].timing.PromoteAfter = 2 * time.Second // 20 requests come before
+	usual := c[0].timing.PromoteAfter
+	c[0].timing.PromoteAfter = time.Hour // however long the joiner takes until it asks
 	c.start()
 	v2 := c.joiner(t, "v2", topic.RoleVoter)
-	v2.journal = &bytes.Buffer{}
+	v2.journal = &testkit.Journal{}
 	v2.start()
+	testkit.Poll(t, patience, "it says why it does not vote", func() bool { return strings.Contains(v2.journal.String(), line+"leader_too_young") })
+	enough := time.Now().Add(10 * fastMember().JoinEvery)
+	testkit.Poll(t, patience, "it asks again and again", func() bool { return time.Now().After(enough) })
+	c[0].stop()
+	c[0].timing.PromoteAfter = usual
+	c[0].start()
 	testkit.Poll(t, patience, "v2 votes", func() bool { return voting(c[0], v2) })
 	v2.kill()
-	const line = `level=INFO msg="cluster join: caught up as a raft non-voter; the leader defers promotion" reason=`
 	said := v2.journal.String()
 	if n := strings.Count(said, line+"leader_too_young"); n != 1 {
 		t.Errorf("leader_too_young was said %d times", n)

@@ -69,6 +69,8 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	if err != nil {
 		return nil, err
 	}
+	// It tells and does not listen: a voter holds nothing that is purged, and one that
+	// drains has nothing to do at once. The one that leads knows, because it made the mark.
 	b, err := bus.New(bus.Config{Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: deps.Log, Registry: deps.Registry})
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -93,6 +95,7 @@ func New(cfg Config, deps Deps) (*Voter, error) {
 	metaapi.ServeChildren(m.Server(), c)
 	metaapi.ServeMoves(m.Server(), c)
 	metaapi.ServeDecommissions(m.Server(), c)
+	metaapi.ServeLosses(m.Server(), c)
 	return &Voter{log: deps.Log, member: m, bus: b, controller: c}, nil
 }
 

@@ -169,7 +169,8 @@ func TestTwoClustersNeverMerge(t *testing.T) {
 	a.cfg.FormAlone, b.cfg.FormAlone = true, true
 	a.start()
 	b.start()
-	cluster{a, b}.waitReady(t)
+	cluster{a}.waitReady(t)
+	cluster{b}.waitReady(t)
 	_, err := metaapi.NewClient(b.member.Client().Peer("", a.cfg.RPCBind)).Join(within(t), &metaapi.JoinRequest{
 		NodeID: "v2", DiskID: 1, Role: topic.RoleVoter, RaftAddr: b.cfg.RaftBind, RPCAddr: b.cfg.RPCBind,
 	})
@@ -275,7 +276,7 @@ func TestCreatesAtOneMomentSpread(t *testing.T) {
 	for i := range 3 {
 		s := c.joiner(t, fmt.Sprintf("s%d", i), topic.RoleStorage)
 		s.start()
-		testkit.Poll(t, patience, "it is ready", s.ready)
+		append(cluster{s}, c...).waitReady(t)
 	}
 	const n = 30
 	failed := make(chan error, n)

@@ -62,7 +62,7 @@ func TestWipedVoterComesBackUnderItsOldID(t *testing.T) {
 	cluster{lost, c[2]}.leader(t)
 	storage := rest[1:].joiner(t, "s1", topic.RoleStorage)
 	storage.start()
-	testkit.Poll(t, patience, "the storage node is ready", storage.ready)
+	cluster{storage, lost, c[2]}.waitReady(t)
 	create(t, storage, "after")
 
 	c[1].start()

@@ -3,17 +3,17 @@ package storage_test
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/testkit"
 )
 
 // The wall clock is stepped: a delay is measured on the clock that stamped, which
 // goes on from the last stamp and never back.
 func TestStepsOfTheWallClock(t *testing.T) {
 	for _, step := range []time.Duration{-24 * time.Hour, -time.Hour, time.Hour, 365 * 24 * time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			f := newFamily(t, 1, 1)
 			f.create("later", 1)
 			f.attach("later", 10_000)
@@ -57,7 +57,7 @@ func (f *family) stepClock(ahead time.Duration) { f.clock.Store(int64(ahead)) }
 // decrease, and a delay is as long as it is by a clock that is never set.
 func TestWallClockIsSetWhileItRuns(t *testing.T) {
 	for seed := range uint64(10) {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			const delay = 10 * time.Second
 			f := newFamily(t, seed, 2)
 			f.create("later", 2)
@@ -122,7 +122,7 @@ func (f *family) ordered(name string) {
 // before is late.
 func TestLeaderAYearAhead(t *testing.T) {
 	for _, way := range []string{"stop", "crash", "election"} {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			const delay = 10 * time.Second
 			f := newFamily(t, 1, 1)
 			f.create("later", 1)
@@ -181,7 +181,7 @@ func TestLeaderAYearAhead(t *testing.T) {
 // clock is set meanwhile.
 func TestLeasesOutliveStepsOfTheWallClock(t *testing.T) {
 	for _, step := range wallSteps {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			f := newFamily(t, 1, 1)
 			f.produce(2)
 			if got := f.take(parentName, 1); len(got) != 1 {

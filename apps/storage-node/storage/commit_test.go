@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -18,9 +19,7 @@ import (
 )
 
 func TestCommitAndReplay(t *testing.T) {
-	c := newCluster(t, vfs.NewMem(), "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	_, p := startOrders(t, vfs.NewMem())
 	defer p.shutDown()
 	res := p.mustCommit("orders", 0, batch(1, 10, 11, 12))
 	if res.BaseOffset != 0 || res.Appended != 3 || res.Duplicates != 0 || res.HighWatermark != 3 || res.Epoch != p.epoch {
@@ -37,9 +36,7 @@ func TestCommitAndReplay(t *testing.T) {
 // also after a restart, graceful or not.
 func TestDuplicatesAreDropped(t *testing.T) {
 	fs := vfs.NewMem()
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	c, p := startOrders(t, fs)
 	p.mustCommit("orders", 0, batch(1, 10, 11))
 	again := func(p *process) {
 		t.Helper()
@@ -70,9 +67,7 @@ func TestDuplicatesAreDropped(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	c := newCluster(t, vfs.NewMem(), "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	c, p := startOrders(t, vfs.NewMem())
 	defer p.shutDown()
 	good := p.target("orders", 0)
 	damaged := batch(1, 1)
@@ -146,9 +141,7 @@ func TestGroupCommitSharesFsyncs(t *testing.T) {
 		}
 		return vfs.Fault{}
 	})
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	_, p := startOrders(t, fs)
 	defer p.shutDown()
 	p.mustCommit("orders", 0, batch(1000, 1))
 	mu.Lock()
@@ -210,30 +203,41 @@ func TestManyGateways(t *testing.T) {
 	}
 }
 
+// heldSyncs are faults of a disk: while they are held, syncs wait.
+type heldSyncs struct {
+	held    atomic.Bool
+	reached chan struct{} // told of each sync that waits, unless it is full
+	gate    chan struct{}
+}
+
+func newHeldSyncs() *heldSyncs {
+	return &heldSyncs{reached: make(chan struct{}, 10), gate: make(chan struct{})}
+}
+
+func (h *heldSyncs) rule(op vfs.Op) vfs.Fault {
+	if h.held.Load() && op.Kind == vfs.OpSync {
+		select {
+		case h.reached <- struct{}{}:
+		default:
+		}
+		<-h.gate
+	}
+	return vfs.Fault{}
+}
+
+// release lets them go on, for good.
+func (h *heldSyncs) release() {
+	h.held.Store(false)
+	close(h.gate)
+}
+
 // A duplicate is answered only when the first copy is committed.
 func TestDuplicateWaitsLikeAFirstCopy(t *testing.T) {
-	mem := vfs.NewMem()
-	var mu sync.Mutex
-	hold, reached := false, make(chan struct{}, 10)
-	gate := make(chan struct{})
-	fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
-		mu.Lock()
-		held := hold && op.Kind == vfs.OpSync
-		mu.Unlock()
-		if held {
-			reached <- struct{}{}
-			<-gate
-		}
-		return vfs.Fault{}
-	})
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	disk := newHeldSyncs()
+	_, p := startOrders(t, vfs.NewFault(vfs.NewMem(), disk.rule))
 	defer p.shutDown()
 	p.mustCommit("orders", 0, batch(9, 1))
-	mu.Lock()
-	hold = true
-	mu.Unlock()
+	disk.held.Store(true)
 	answers := make(chan *nodeapi.CommitResult, 2)
 	send := func() {
 		res, err := p.commit("orders", 0, batch(1, 1))
@@ -243,7 +247,7 @@ func TestDuplicateWaitsLikeAFirstCopy(t *testing.T) {
 		answers <- res
 	}
 	go send()
-	<-reached
+	<-disk.reached
 	// The duplicate gives up while the fsync runs: it must not have been answered.
 	ctx, cancel := context.WithCancel(context.Background())
 	gaveUp := make(chan error)
@@ -259,10 +263,7 @@ func TestDuplicateWaitsLikeAFirstCopy(t *testing.T) {
 	if len(answers) != 0 || len(p.replay("orders", 0)) != 1 {
 		t.Error("answered or shown before the fsync")
 	}
-	mu.Lock()
-	hold = false
-	mu.Unlock()
-	close(gate)
+	disk.release()
 	one, two := <-answers, <-answers
 	if one.Appended+two.Appended != 1 || one.Duplicates+two.Duplicates != 1 || one.HighWatermark != 2 || two.HighWatermark != 2 {
 		t.Fatalf("%+v %+v", one, two)

@@ -17,7 +17,7 @@ import (
 
 // inBubble runs a test of one node in fake time.
 func inBubble(t *testing.T, cfg topic.Config, test func(t *testing.T, p *process)) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c := newCluster(t, vfs.NewMem(), "data")
 		c.put("orders", 1, cfg)
 		p := c.start()
@@ -214,9 +214,7 @@ func TestClaimManyTakersFairOverPartitions(t *testing.T) {
 }
 
 func TestTakerBytes(t *testing.T) {
-	c := newCluster(t, vfs.NewMem(), "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	_, p := startOrders(t, vfs.NewMem())
 	defer p.shutDown()
 	p.mustCommit("orders", 0, batch(1, 1, 2, 3, 4)) // 3 bytes each
 	ask := func(bytes int) nodeapi.ClaimAnswer {
@@ -334,11 +332,9 @@ func gauge(t testing.TB, p *process, name string) float64 {
 // A graceful stop keeps every ack, delay and count; a crash of the process
 // loses at most what was settled after the last write, a tenth of a second ago.
 func TestPositionsSurvive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		c := newCluster(t, fs, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		c, p := startOrders(t, fs)
 		p.mustCommit("orders", 0, batch(1, seqs(0, 20)...))
 		ds := p.take("orders", 10)
 		p.ack("orders", ds[0], ds[1], ds[4])
@@ -437,7 +433,7 @@ func TestConsumersUnderLoad(t *testing.T) {
 // new life never lands in the new directory: not before the node has noticed
 // the change by itself, and not after.
 func TestOldPositionsNeverReachTheNewLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		c := newCluster(t, fs, "data")
 		c.put("orders", 0xa, onePartition())

@@ -13,13 +13,6 @@ import (
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
-// asPair leaves s1, which leads, and s2 as the replicas.
-func asPair(c *trio) {
-	c.t.Helper()
-	c.change(func(a *topic.Assignment) { a.Replicas, a.ConfigVersion = a.Replicas[:2], a.ConfigVersion+1 })
-	c.until("the pair is counted by", func() bool { return len(c.replicas("s1")) == 2 })
-}
-
 // met damages the leader s1 and waits until it knows.
 func met(c *trio) {
 	c.t.Helper()
@@ -36,13 +29,7 @@ func met(c *trio) {
 // The damaged leader of a pair has records that the other one has not, and that nobody
 // was told of: the other one leads, repairs it, and nothing that was acknowledged is lost.
 func TestDamagedLeaderOfAPair(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		asPair(c)
-		c.mustCommit("s1", batch(1, 201))
-		c.inSync("s1", "s2")
+	inPair(t, func(c *trio) {
 		c.sever("s1", "s2")
 		if _, err := c.commit("s1", batch(1, 202)); err == nil {
 			t.Fatal("one of a pair committed")
@@ -57,16 +44,12 @@ func TestDamagedLeaderOfAPair(t *testing.T) {
 		c.inSync("s2", "s1")
 		c.mustElect("s1")
 		c.wantRead("s1", ordered(1, 202))
-	}, onDisk)
+	})
 }
 
 // Nobody is elected who may lack what a damaged copy committed: here it did.
 func TestOnlyTheDamagedCopyHasEverything(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 200, func(c *trio) {
 		c.sever("s1", "s2")
 		c.mustCommit("s1", batch(1, 201)) // s3 has it
 		c.sever("s3", "voter")
@@ -84,11 +67,7 @@ func TestOnlyTheDamagedCopyHasEverything(t *testing.T) {
 
 // A promise of a damaged copy outlives a power cut.
 func TestPromiseOfADamagedCopyIsDurable(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 200, func(c *trio) {
 		pass(2 * time.Second) // the high watermark is stored
 		met(c)
 		epoch := c.assignment().LeaderEpoch + 5
@@ -107,13 +86,7 @@ func TestPromiseOfADamagedCopyIsDurable(t *testing.T) {
 // A move is taken back while the source, alone again, is damaged: nobody else is known
 // to have what is missing, so it serves the rest, and says that it does not vouch for it.
 func TestDamagedCopyThatIsAloneAgain(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		asPair(c)
-		c.mustCommit("s1", batch(1, 201))
-		c.inSync("s1", "s2")
+	inPair(t, func(c *trio) {
 		met(c)
 		c.change(func(a *topic.Assignment) {
 			a.Replicas, a.ConfigVersion = a.Replicas[:1], a.ConfigVersion+1
@@ -128,7 +101,7 @@ func TestDamagedCopyThatIsAloneAgain(t *testing.T) {
 		if err != nil || res.Partitions[0].Epoch == 0 || res.Partitions[0].Proven {
 			t.Errorf("it vouches for what it cannot read: %+v, %v", res, err)
 		}
-	}, onDisk)
+	})
 }
 
 // What was missing when a copy was alone is missing in the copies made of it, whenever
@@ -136,9 +109,7 @@ func TestDamagedCopyThatIsAloneAgain(t *testing.T) {
 // take while it has not got the rest.
 func TestDamageThatNoReplicaHas(t *testing.T) {
 	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
+		c.fill(1, 200)
 		c.change(func(a *topic.Assignment) { a.Replicas, a.ConfigVersion = a.Replicas[:1], a.ConfigVersion+1 })
 		c.until("it counts alone", func() bool { return len(c.replicas("s1")) == 1 })
 		c.nodes["s1"].rot()
@@ -176,11 +147,7 @@ func TestDamageThatNoReplicaHas(t *testing.T) {
 // Damage that is found after the answer to the fence, by one that is then elected: it
 // does not lead, its followers say so, and another one does.
 func TestDamageBetweenFenceAndElection(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 200, func(c *trio) {
 		met(c)
 		c.change(func(a *topic.Assignment) { a.Leader, a.LeaderEpoch = "", a.LeaderEpoch+1 })
 		if a := c.fence("s1", c.assignment().LeaderEpoch); a.Status != nodeapi.FenceDamaged {
@@ -210,13 +177,7 @@ func TestDamageBetweenFenceAndElection(t *testing.T) {
 // Both copies of a pair are damaged, each elsewhere. The one that follows seems to have
 // nothing above its own damage; it has what the leader lacks, which is no gap.
 func TestBothOfAPairAreDamaged(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		asPair(c)
-		c.mustCommit("s1", batch(1, 201))
-		c.inSync("s1", "s2")
+	inPair(t, func(c *trio) {
 		c.mu.Lock()
 		c.spoil = func(_, _ string, _ *nodeapi.FetchRequest, res *nodeapi.FetchResult) { res.Partitions = nil } // it is not repaired
 		c.mu.Unlock()
@@ -234,5 +195,5 @@ func TestBothOfAPairAreDamaged(t *testing.T) {
 		if n := c.nodes["s1"].count("narad_consumer_corrupt_skipped_total"); n != 0 {
 			t.Fatalf("%v records were skipped", n)
 		}
-	}, onDisk)
+	})
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
@@ -18,69 +18,86 @@ import (
 // nobody is elected by its word. With a leader it gets everything again, is
 // re-admitted by an entry, and counts from then on.
 func TestWipedReplicaCountsForNothing(t *testing.T) {
-	for name, wipe := range map[string]func(m *member) error{
-		"another disk": func(m *member) error {
+	shorten := func(m *member) error {
+		seg := m.segments()[0]
+		f, err := m.fs.Open(seg)
+		if err != nil {
+			return err
+		}
+		size, err := f.Size()
+		return errors.Join(err, f.Truncate(size*7/8), f.Close())
+	}
+	for name, w := range map[string]struct {
+		who  string
+		wipe func(m *member) error
+		rule vfs.Rule // of the leader's disk
+	}{
+		"another disk": {"s2", func(m *member) error {
 			m.fs = vfs.NewMem()
 			m.format()
 			m.disk = 99
 			return nil
-		},
-		"the directory is missing": func(m *member) error { return m.fs.RemoveAll("/data/topics/" + trioTopic) },
-		"the fence is lost":        func(m *member) error { return m.fs.Remove(path.Join(m.dir(), "fence")) },
-		"the log ends below its high watermark": func(m *member) error {
-			seg := m.segments()[0]
-			f, err := m.fs.Open(seg)
-			if err != nil {
-				return err
+		}, nil},
+		"the directory is missing":              {"s2", func(m *member) error { return m.fs.RemoveAll("/data/topics/" + trioTopic) }, nil},
+		"the fence is lost":                     {"s2", func(m *member) error { return m.fs.Remove(path.Join(m.dir(), "fence")) }, nil},
+		"the log ends below its high watermark": {"s2", shorten, nil},
+		// It is killed: what tells is what it stored while it led, whoever of them
+		// was the last of the majority.
+		"the leader's log ends below its high watermark": {"s1", shorten, nil},
+		"the log of a leader whose disk is slow does": {"s1", shorten, func(op vfs.Op) vfs.Fault {
+			if op.Kind == vfs.OpSync {
+				pass(5 * time.Millisecond)
 			}
-			size, err := f.Size()
-			return errors.Join(err, f.Truncate(size/2), f.Close())
-		},
+			return vfs.Fault{}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTrio(t, func(c *trio) {
-				for i := 1; i <= 40; i++ {
-					c.mustCommit("s1", batch(1, uint64(i)))
-				}
+				c.fill(1, 40)
 				c.inSync("s1", "s2", "s3")
 				c.nodes["s3"].shutDown() // C lags from here on
-				for i := 41; i <= 60; i++ {
-					c.mustCommit("s1", batch(1, uint64(i)))
-				}
+				pass(6 * time.Second)
+				c.fill(41, 45)
+				pass(time.Second / 2) // what they had of the first 45 is stored
+				c.fill(46, 60)
 				c.inSync("s1", "s2")
-				c.nodes["s2"].shutDown()
-				if err := wipe(c.nodes["s2"]); err != nil {
+				wiped, other := c.nodes[w.who], c.nodes["s1"]
+				if w.who == "s1" {
+					other = c.nodes["s2"]
+					pass(2 * time.Second)
+					wiped.kill()
+				} else {
+					wiped.shutDown()
+				}
+				if err := w.wipe(wiped); err != nil {
 					t.Fatal(err)
 				}
-				c.nodes["s1"].kill()
-				c.nodes["s2"].start()
+				other.kill()
+				wiped.start()
 				c.nodes["s3"].start()
 				before := c.assignment()
+				was, _ := before.ReplicaOn(w.who)
 				if err := c.elect("s3"); err == nil {
 					t.Fatalf("elected without a majority of those that know: %+v", c.assignment())
 				}
-				if a := c.fence("s2", c.assignment().LeaderEpoch); a.Status == nodeapi.FencePromised {
-					r, _ := before.ReplicaOn("s2")
-					if a.CopyID == r.CopyID {
-						t.Fatalf("it promises as the copy that it was: %+v", a)
-					}
+				if a := c.fence(w.who, c.assignment().LeaderEpoch); a.Status == nodeapi.FencePromised && a.CopyID == was.CopyID {
+					t.Fatalf("it promises as the copy that it was: %+v", a)
 				}
-				c.nodes["s1"].start()
-				c.mustElect("s1")
-				c.wantRead("s1", ordered(1, 60))
-				c.until("s2 is admitted again", func() bool {
-					was, _ := before.ReplicaOn("s2")
+				other.start()
+				c.mustElect(other.id)
+				c.wantRead(other.id, ordered(1, 60))
+				c.until(w.who+" is admitted again", func() bool {
 					a := c.assignment()
-					now, _ := a.ReplicaOn("s2")
-					return now.CopyID != was.CopyID && now.DiskID == c.nodes["s2"].disk
+					now, _ := a.ReplicaOn(w.who)
+					return now.CopyID != was.CopyID && now.DiskID == wiped.disk
 				})
-				c.inSync("s1", "s2", "s3")
-				c.nodes["s1"].kill()
+				c.inSync(other.id, "s1", "s2", "s3")
+				other.kill()
 				c.nodes["s3"].kill()
 				c.nodes["s3"].start()
-				c.mustElect("s2")
-				c.wantRead("s2", ordered(1, 60))
-			})
+				c.mustElect(w.who)
+				c.wantRead(w.who, ordered(1, 60))
+			}, func(c *trio) { c.nodes["s1"].rule = w.rule })
 		})
 	}
 }
@@ -252,7 +269,7 @@ func TestStalledDiskOfTheLeader(t *testing.T) {
 // A disk that does not answer under a lone copy: nobody else can go on, and whoever
 // asks hears a definite no until it answers.
 func TestStalledDiskOfALoneCopy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := &failSyncs{wait: make(chan struct{})}
 		c := newCluster(t, vfs.NewFault(vfs.NewMem(), f.rule), "/data")
 		c.put("orders", 1, onePartition())
@@ -302,11 +319,7 @@ func onDisk(c *trio) { c.segment, c.cache = 4<<10, 1 }
 
 // Damage of a follower is found by the scrub, and fetched again from the leader.
 func TestDamagedFollowerRepairsItself(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 200, func(c *trio) {
 		c.nodes["s2"].rot()
 		c.until("it is repaired", func() bool { return c.nodes["s2"].count("narad_repaired_offsets_total") > 0 })
 		c.inSync("s1", "s2")
@@ -318,11 +331,7 @@ func TestDamagedFollowerRepairsItself(t *testing.T) {
 // Damage of the leader, met by a reader: it is not skipped and not passed on to a
 // follower as a gap; another one leads, and the damaged copy gets it from there.
 func TestDamagedLeaderIsReplaced(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 200, func(c *trio) {
 		c.nodes["s1"].rot()
 		if got, err := c.read("s1"); err == nil {
 			t.Fatalf("it skipped: %d records", len(got))
@@ -354,9 +363,7 @@ func TestDamageIsNotCopiedAsAGap(t *testing.T) {
 		c.mustCommit("s1", batch(1, 1))
 		c.inSync("s1", "s3")
 		c.nodes["s3"].shutDown()
-		for i := 2; i <= 200; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
+		c.fill(2, 200)
 		c.inSync("s1", "s2")
 		c.nodes["s1"].rot()
 		c.nodes["s3"].start()
@@ -373,9 +380,7 @@ func TestDamageIsNotCopiedAsAGap(t *testing.T) {
 func TestDamageOfWhatACopyVouchedFor(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		pass(3 * time.Second)
-		for i := 1; i <= 60; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
+		c.fill(1, 60)
 		c.inSync("s1", "s2", "s3")
 		c.nodes["s2"].kill()
 		c.nodes["s2"].rot()
@@ -396,11 +401,7 @@ func TestDamageOfWhatACopyVouchedFor(t *testing.T) {
 
 // A restart finds the damage in what it scans: the copy is not counted with it.
 func TestDamageFoundAtOpen(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 60; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 60, func(c *trio) {
 		c.nodes["s2"].shutDown()
 		c.nodes["s2"].rot()
 		c.nodes["s2"].start()

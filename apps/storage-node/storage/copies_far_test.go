@@ -2,11 +2,16 @@ package storage_test
 
 import (
 	"bytes"
+	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/topic"
+	"github.com/narad-mq/narad/libs/vfs"
 )
 
 // large is a batch of one record of n bytes that are not compressed.
@@ -82,4 +87,55 @@ func farCopyCatchesUp(t *testing.T, commits bool) {
 			t.Errorf("the log ends at %d, s3 lacks %d", end, lag)
 		}
 	})
+}
+
+// A copy that is behind is synced in pieces while commits wait for its disk, and batch by
+// batch when none does: a disk whose syncs are slow would be slow for nothing.
+func TestFarCopyIsSyncedInPiecesForTheSakeOfCommits(t *testing.T) {
+	for name, commits := range map[string]bool{"commits": true, "nobody commits": false} {
+		t.Run(name, func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				const count, size = 32, 1 << 20
+				c.mustCommit("s1", batch(1, 1))
+				c.inSync("s1", "s1", "s2", "s3")
+				s3 := c.nodes["s3"]
+				s3.kill()
+				for i := range uint64(count) {
+					c.mustCommit("s1", large(2, i+1, size))
+				}
+				var far, syncs atomic.Int64 // large writes, and syncs of what they went to
+				s3.rule = func(op vfs.Op) vfs.Fault {
+					switch {
+					case !strings.Contains(op.Path, "/"+trioTopic+"/"):
+					case op.Kind == vfs.OpWrite && op.Len >= 64<<10:
+						far.Add(1)
+					case op.Kind == vfs.OpSync && far.Load() > 0:
+						syncs.Add(1)
+					}
+					return vfs.Fault{}
+				}
+				other := topic.Ref{Topic: "other", Incarnation: 9}
+				c.meta.PutTopic(topic.Topic{Name: other.Topic, Incarnation: other.Incarnation, Version: 1, Config: onePartition()}, []topic.Assignment{
+					{Ref: other, Leader: "s3", LeaderEpoch: 1, Replicas: []topic.Replica{{Node: "s3", DiskID: s3.disk}}},
+				})
+				c.sever("s1", "s3") // it has been up for a while when it begins
+				s3.start()
+				pass(2 * time.Second)
+				c.heal("s1", "s3")
+				seq := uint64(0)
+				c.until("s3 has caught up", func() bool {
+					if seq++; commits {
+						target := nodeapi.Target{Ref: other, DiskID: s3.disk, Epoch: 1}
+						if _, err := s3.role.Node().Commit(context.Background(), &nodeapi.CommitRequest{Target: target, Batch: batch(3, seq)}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					return !s3.role.CatchingUp() && c.replicas("s1")["s3"].Lag == 0
+				})
+				if n := syncs.Load(); commits && n < 3*count || !commits && n > 2*count {
+					t.Errorf("%d syncs of %d MiB", n, count)
+				}
+			})
+		})
+	}
 }

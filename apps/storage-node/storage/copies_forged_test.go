@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -35,6 +36,8 @@ func TestForgedFetches(t *testing.T) {
 			change(q)
 			return c.nodes["s1"].role.Replica().Fetch(t.Context(), q)
 		}
+		c.meta.PutTopic(topic.Topic{Name: "bills", Incarnation: 6, Version: 1, Config: onePartition()}, nil)
+		c.meta.DeleteTopic("bills")
 		for name, tc := range map[string]struct {
 			change  func(q *nodeapi.FetchRequest)
 			want    nodeapi.FetchStatus
@@ -47,8 +50,11 @@ func TestForgedFetches(t *testing.T) {
 			"a last epoch to come":   {func(q *nodeapi.FetchRequest) { q.Partitions[0].LastEpoch += 7 }, nodeapi.FetchUnavailable, true},
 			"no last epoch":          {func(q *nodeapi.FetchRequest) { q.Partitions[0].LastEpoch = 0 }, nodeapi.FetchUnavailable, true},
 			"the leader's own name":  {func(q *nodeapi.FetchRequest) { q.From, q.Disk, q.Boot = "s1", 1, c.nodes["s1"].boot }, nodeapi.FetchNotReplica, true},
-			"another disk of leader": {func(q *nodeapi.FetchRequest) { q.Partitions[0].DiskID = 77 }, nodeapi.FetchNotLeader, false},
-			"another incarnation":    {func(q *nodeapi.FetchRequest) { q.Partitions[0].Incarnation = 8 }, nodeapi.FetchGone, false},
+			"another disk of leader": {func(q *nodeapi.FetchRequest) { q.Partitions[0].DiskID = 77 }, nodeapi.FetchNotLeader, true},
+			"a disk of before":       {func(q *nodeapi.FetchRequest) { q.Partitions[0].DiskID = 77; q.Partitions[0].Epoch-- }, nodeapi.FetchNotLeader, false},
+			"another incarnation":    {func(q *nodeapi.FetchRequest) { q.Partitions[0].Incarnation = 8 }, nodeapi.FetchGone, true},
+			"one that has ended":     {func(q *nodeapi.FetchRequest) { q.Partitions[0].Incarnation = 6 }, nodeapi.FetchGone, false},
+			"another topic":          {func(q *nodeapi.FetchRequest) { q.Partitions[0].Topic = "bills" }, nodeapi.FetchNotLeader, false},
 			"a member that has no replica": {func(q *nodeapi.FetchRequest) {
 				c.meta.PutMember(topic.Member{ID: "s9", Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 9, BootNonce: 900})
 				q.From, q.Disk, q.Boot = "s9", 9, 900
@@ -75,8 +81,14 @@ func TestForgedFetches(t *testing.T) {
 				t.Errorf("%s: not counted", name)
 			}
 		}
-		if n := c.nodes["s1"].logs.says("no honest replica") + c.nodes["s1"].logs.says("not registered under its node id"); n == 0 || n > 2 {
+		if n := c.nodes["s1"].logs.says("refused a fetch") + c.nodes["s1"].logs.says("not registered under its node id"); n == 0 || n > 2 {
 			t.Errorf("logged %d times", n)
+		}
+		pass(2 * time.Second)
+		const line = "another life or another disk partition=orders/0@0000000000000008 from=s2"
+		before := c.nodes["s1"].logs.says(line)
+		if _, err := send(func(q *nodeapi.FetchRequest) { q.Partitions[0].Incarnation = 8 }); err != nil || c.nodes["s1"].logs.says(line) != before+1 {
+			t.Errorf("another life: %v, logged: %s", err, c.nodes["s1"].logs.all())
 		}
 		// Nothing of it counted: with one honest follower gone the HWM needs the other.
 		c.sever("s1", "s2")

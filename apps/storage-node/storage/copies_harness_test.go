@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,11 +37,15 @@ type trio struct {
 	segment int64
 	cache   int
 
+	holdersDown atomic.Bool // nobody says who holds a partition
+
 	mu       sync.Mutex // guards all below
 	a        topic.Assignment
 	gone     bool
 	cut      map[string]bool // "s1>s2": calls of s1 do not reach s2
 	spoil    func(from, to string, req *nodeapi.FetchRequest, res *nodeapi.FetchResult)
+	pieces   answerPieces // nil: as the leader answers
+	vouched  func()       // nil, or called once a leader has vouched for an old copy, before that is judged
 	suspects map[string]int
 	boots    topic.ID64
 	reports  int  // of copies to be recorded
@@ -73,7 +77,7 @@ const trioTopic = "orders"
 // made with.
 func inTrio(t *testing.T, test func(c *trio), prepare ...func(c *trio)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c := newTrio(t)
 		for _, f := range prepare {
 			f(c)
@@ -173,7 +177,7 @@ func (m *member) start() {
 		Holders:   m.holders,
 		Candidates: func(to string) (nodeapi.Candidate, error) {
 			if role := m.reach(m.id, to); role != nil {
-				return role.Replica(), nil
+				return &asker{role.Replica(), m.trio}, nil
 			}
 			return nil, errNoRoute
 		},
@@ -204,6 +208,9 @@ func (c *trio) confirm(_ context.Context, ids []topic.Incarnation) (map[topic.In
 
 // holders answers as the metastore leader does.
 func (c *trio) holders(_ context.Context, refs []topic.Ref) (map[topic.Ref]metaapi.Holding, error) {
+	if c.holdersDown.Load() {
+		return nil, errNoRoute
+	}
 	a := c.assignment()
 	out := map[topic.Ref]metaapi.Holding{}
 	for _, ref := range refs {

@@ -52,11 +52,7 @@ func TestFetchOfAnEndedProcessIsNotAskedAgain(t *testing.T) {
 // A process that was not primed does not lead: the one before it was, and fell between
 // that and the election. What was settled is not delivered again.
 func TestElectedAfterARestartWithoutPositions(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 10; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 10, func(c *trio) {
 		pass(2 * time.Second) // the high watermark is stored
 		c.sever("s1", "s2")
 		c.ack("s1", c.take("s1", 10))

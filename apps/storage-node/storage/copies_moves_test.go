@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -48,7 +48,7 @@ var phaseNames = [...]string{"unbegun", "copying", "joined", "handed over", "fin
 // inMove runs a test with a partition of so many copies, s1 leading.
 func inMove(t *testing.T, factor int, test func(m *mover), prepare ...func(m *mover)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		m := &mover{trio: newTrio(t), factor: factor, from: "s1", to: "s9", next: 1}
 		m.cfg.ReplicationFactor = factor
 		m.nodes, m.a.Replicas = map[string]*member{}, nil
@@ -344,42 +344,6 @@ func (m *mover) become(at phase) {
 		m.tick()
 		return false
 	})
-}
-
-// TestMoveOfDamage: the only copy of a partition has a sealed segment that its disk has
-// spoiled. What can be read moves, each record at its offset. What cannot is reported by
-// both nodes, and the source's copy, which alone has those bytes, is set aside.
-func TestMoveOfDamage(t *testing.T) {
-	inMove(t, 1, func(m *mover) {
-		for m.next <= 200 {
-			m.commitNext()
-		}
-		s1 := m.nodes["s1"]
-		s1.rot()
-		had, err := m.read("s1")
-		if err != nil || len(had) != 199 {
-			t.Fatalf("of 200 records %d can be read, %v", len(had), err)
-		}
-		spoiled, err := s1.fs.ReadDir(s1.dir() + "/damaged")
-		if err != nil || len(spoiled) != 1 {
-			t.Fatalf("%d damaged ranges were copied, %v", len(spoiled), err)
-		}
-		m.begin()
-		m.until("it is moved", func() bool { m.tick(); return m.phase() == finished && m.next > 210 })
-		want := append(slices.Clone(had), ordered(201, int(m.next-1))...)
-		m.wantRead("s9", want)
-		if s9 := m.nodes["s9"]; s9.count("narad_damage_gap_offsets_total") != 1 || s9.logs.says("offsets are missing") != 1 {
-			t.Errorf("the destination says nothing of what it did not get: %s", s9.logs.all())
-		}
-		s1.until("the old copy is judged", func() bool { return s1.count("narad_superseded_copies_quarantined_total") == 1 })
-		aside := s1.aside()
-		if len(aside) != 1 || s1.count("narad_superseded_copies_reclaimed_total") != 0 {
-			t.Fatalf("set aside: %q; %s", aside, s1.logs.all())
-		}
-		if kept, err := s1.fs.ReadDir("/data/topics/" + trioTopic + "/" + aside[0] + "/damaged"); err != nil || len(kept) != 1 {
-			t.Errorf("the damaged bytes are gone: %v", err)
-		}
-	}, func(m *mover) { onDisk(m.trio) })
 }
 
 // fullAt has a node meet a full disk, as long as full says so.

@@ -178,11 +178,7 @@ func TestInheritedHighWatermarkIsNotCaughtUp(t *testing.T) {
 // The destination of a move whose source is dead has nothing to fetch, perhaps for
 // long. Nobody waits for that copy, so neither does the node's readiness.
 func TestDestinationOfAStalledMoveIsReady(t *testing.T) {
-	inTrio(t, func(c *trio) {
-		for i := 1; i <= 10; i++ {
-			c.mustCommit("s1", batch(1, uint64(i)))
-		}
-		c.inSync("s1", "s2", "s3")
+	inFull(t, 10, func(c *trio) {
 		for _, id := range []string{"s1", "s2", "s3"} {
 			c.nodes[id].kill()
 		}

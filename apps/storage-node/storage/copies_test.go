@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/topic"
 )
 
 func ordered(from, to int) []string {
@@ -159,6 +161,40 @@ func TestHandOverUnderLoad(t *testing.T) {
 			send(1)
 		}
 		c.wantRead("s1", ordered(1, acked))
+	})
+}
+
+// A leader that holds for a hand-over that does not come goes on as soon as it is told; by
+// a call for an older epoch it is not.
+func TestHandOverIsCalledOff(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.mustCommit("s1", batch(1, 1))
+		c.inSync("s1", "s1", "s2", "s3")
+		ask := func(to string, epoch topic.Epoch) error {
+			req := &nodeapi.HandoverRequest{Target: c.target("s1"), To: to}
+			req.Epoch = epoch
+			if to != "" {
+				req.ToDisk = c.nodes[to].disk
+			}
+			_, err := c.nodes["s1"].role.Replica().Handover(context.Background(), req)
+			return err
+		}
+		held := func() {
+			t.Helper()
+			_, err := c.commit("s1", batch(1, 2))
+			wantProblem(t, err, problem.PartitionUnavailable)
+		}
+		epoch := c.assignment().LeaderEpoch
+		if err := ask("s2", epoch); err != nil {
+			t.Fatal(err)
+		}
+		held()
+		wantProblem(t, ask("", epoch-1), problem.StaleEpoch, problem.NotPartitionLeader)
+		held()
+		if err := ask("", epoch); err != nil {
+			t.Fatal(err)
+		}
+		c.mustCommit("s1", batch(1, 2))
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/storage"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -124,7 +125,7 @@ func (l *ledger) check(t *testing.T, c *cluster, what string) {
 // A power cut before each operation that changes the disk.
 func TestEverySyncPoint(t *testing.T) {
 	for seed := range uint64(6) {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			type cut struct {
 				fs  *vfs.Mem
 				led *ledger
@@ -167,7 +168,7 @@ func TestEverySyncPoint(t *testing.T) {
 func TestEveryDiskFault(t *testing.T) {
 	for n := int64(1); ; n++ {
 		reached := false
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			mem := vfs.NewMem()
 			what := ""
 			fs := vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {
@@ -235,9 +236,7 @@ func TestFailedFsyncEndsTheProcess(t *testing.T) {
 		}
 		return vfs.Fault{}
 	})
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	c, p := startOrders(t, fs)
 	p.mustCommit("orders", 0, batch(1, 1))
 	mu.Lock()
 	fail = true
@@ -288,9 +287,7 @@ func TestFullDiskIsARefusal(t *testing.T) {
 			}
 			return vfs.Fault{}
 		})
-		c := newCluster(t, fs, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		c, p := startOrders(t, fs)
 		want := []string{"1-1", "1-2"}
 		if tc.kind == vfs.OpWrite { // else the partition is to have no file yet
 			p.mustCommit("orders", 0, batch(1, 1))
@@ -349,9 +346,7 @@ func damageRecord(t *testing.T, fs vfs.FS, dir, payload string) {
 func TestUnreadableRecordIsSkipped(t *testing.T) {
 	for _, whileOpen := range []bool{true, false} {
 		mem := vfs.NewMem()
-		c := newCluster(t, mem, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		c, p := startOrders(t, mem)
 		for s := range uint64(5) {
 			p.mustCommit("orders", 0, batch(1, 100+s))
 		}
@@ -380,7 +375,7 @@ func TestUnreadableRecordIsSkipped(t *testing.T) {
 func TestRetentionDropsAndCounts(t *testing.T) {
 	cfg := onePartition()
 	cfg.RetentionMS = topic.MinRetentionMS
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c := newCluster(t, vfs.NewMem(), "data")
 		c.segment = 600
 		c.put("orders", 1, cfg)
@@ -416,7 +411,7 @@ func TestRetentionDropsAndCounts(t *testing.T) {
 // A full disk refuses commits with applied no and takes them again when there is room,
 // also while the pass over all partitions stands at one of them.
 func TestFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		mem, hangs := vfs.NewMem(), make(chan struct{})
 		mem.SetCapacity(1 << 20)
 		c := newCluster(t, vfs.NewFault(mem, func(op vfs.Op) vfs.Fault {

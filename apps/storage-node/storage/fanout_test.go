@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
 func TestFamilyAtRandom(t *testing.T) {
 	for seed := range uint64(40) {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			f := newFamily(t, seed, 2)
 			for range 60 {
 				f.step()
@@ -30,7 +30,7 @@ func TestFamilyAtRandom(t *testing.T) {
 // one, and that one goes on where it stood: bug 2 of the lifecycle page, whose
 // cursors anchored at the tail and overwrote what they did not know.
 func TestStaleViewMovesNoCursor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.create("later", 1)
 		f.attach("later", 60_000)
@@ -70,7 +70,7 @@ func TestStaleViewMovesNoCursor(t *testing.T) {
 		}
 		pass(2 * time.Minute)
 		f.settle()
-		if n := gaugeOf(t, f.process, "narad_duplicates_dropped_total"); n != 0 {
+		if n := gauge(t, f.process, "narad_duplicates_dropped_total"); n != 0 {
 			t.Errorf("%g copies were sent twice: the position was lost, and the child made good for it", n)
 		}
 		f.shutDown()
@@ -80,7 +80,7 @@ func TestStaleViewMovesNoCursor(t *testing.T) {
 // Whoever stops in order goes on where he stood: nothing is sent twice, not even
 // for the child to drop.
 func TestOrderedStopRepeatsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.create("plain", 2)
 		f.attach("plain", 0)
@@ -91,7 +91,7 @@ func TestOrderedStopRepeatsNothing(t *testing.T) {
 		f.process = f.start()
 		f.produce(5)
 		f.settle()
-		if n := gaugeOf(t, f.process, "narad_duplicates_dropped_total"); n != 0 {
+		if n := gauge(t, f.process, "narad_duplicates_dropped_total"); n != 0 {
 			t.Errorf("%g copies were sent twice", n)
 		}
 		f.shutDown()
@@ -118,7 +118,7 @@ func (f *family) cursors() map[topic.ID64]nodeapi.CursorDetails {
 
 // However much waits, a delay cursor holds nothing of it: it looks at the head.
 func TestPendingCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.create("later", 1)
 		f.attach("later", 3_600_000)
@@ -134,31 +134,16 @@ func TestPendingCostsNothing(t *testing.T) {
 		}
 		pass(time.Hour)
 		f.settle()
-		if late := gaugeOf(t, f.process, "narad_fanout_due_lag_seconds"); late != 0 {
+		if late := gauge(t, f.process, "narad_fanout_due_lag_seconds"); late != 0 {
 			t.Errorf("due for %g s", late)
 		}
 		f.shutDown()
 	})
 }
 
-func gaugeOf(t testing.TB, p *process, name string) float64 {
-	families, err := p.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			m := f.GetMetric()[0]
-			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
-}
-
 // Retention takes what a cursor has not copied: counted, and it goes on.
 func TestRetentionOvertakesACursor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.segment = 4 << 10
 		f.shutDown()
@@ -176,7 +161,7 @@ func TestRetentionOvertakesACursor(t *testing.T) {
 		f.shutDown()          // and this from memory
 		f.process = f.start()
 		pass(11 * time.Minute)
-		dropped := gaugeOf(t, f.process, "narad_fanout_dropped_total")
+		dropped := gauge(t, f.process, "narad_fanout_dropped_total")
 		if dropped == 0 {
 			t.Fatal("nothing was counted")
 		}
@@ -205,7 +190,7 @@ func TestRetentionOvertakesACursor(t *testing.T) {
 // The child's partitions are led by a node that does not answer, or that is slow;
 // other children, and other partitions of the same one, go on.
 func TestSlowChildHoldsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.create("plain", 1)
 		f.create("later", 2) // of which one partition will be far away
@@ -248,7 +233,7 @@ func TestSlowChildHoldsNobody(t *testing.T) {
 
 // A hundred children of one parent: each has everything, exact to within a second.
 func TestHundredChildren(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		for i := range 100 {
 			name := fmt.Sprintf("child-%d", i)
@@ -267,7 +252,7 @@ func TestHundredChildren(t *testing.T) {
 				t.Fatalf("%s: %d records, %d ms later than its delay at the median", name, len(late), median)
 			}
 		}
-		if copies := gaugeOf(t, f.process, "narad_fanout_copies_total"); copies != 10_000 {
+		if copies := gauge(t, f.process, "narad_fanout_copies_total"); copies != 10_000 {
 			t.Errorf("%g copies", copies)
 		}
 		f.shutDown()
@@ -275,7 +260,7 @@ func TestHundredChildren(t *testing.T) {
 }
 
 func TestMarksAreOfTheLeaderOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFamily(t, 1, 1)
 		f.produce(4)
 		if got := f.marks(); !slices.Equal(got, []int64{4}) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path"
 	"sync"
@@ -39,6 +40,7 @@ type cluster struct {
 	segment int64
 	hold    func(point string, ref topic.Ref)
 	clock   *atomic.Int64 // ns by which the wall clock is ahead of the machine's
+	log     *slog.Logger  // nil discards
 
 	*oracle
 }
@@ -61,6 +63,14 @@ func newCluster(t testing.TB, fs vfs.FS, dir string) *cluster {
 		c.meta.PutMember(topic.Member{ID: id, Role: topic.RoleGateway, Status: topic.StatusAlive})
 	}
 	return c
+}
+
+// startOrders starts a node that leads one topic of one partition.
+func startOrders(t testing.TB, fs vfs.FS) (*cluster, *process) {
+	t.Helper()
+	c := newCluster(t, fs, "data")
+	c.put("orders", 1, onePartition())
+	return c, c.start()
 }
 
 // put makes a topic, or changes it.
@@ -116,7 +126,7 @@ func (c *cluster) start() *process {
 		deaf: map[string]bool{}, err: make(chan error, 1),
 	}
 	role, err := storage.New(storage.Config{NodeID: nodeID, DiskID: diskID, DataDir: c.dir, SegmentBytes: c.segment}, storage.Deps{
-		View: c.meta, FS: c.fs, Registry: p.reg, Now: func() time.Time { return time.Now().Add(time.Duration(c.clock.Load())).Round(0) },
+		View: c.meta, FS: c.fs, Log: c.log, Registry: p.reg, Now: func() time.Time { return time.Now().Add(time.Duration(c.clock.Load())).Round(0) },
 		Confirm: c.confirm, ConfirmAttached: c.confirm, Hold: c.hold,
 		Gateways: func(id string) (gatewayapi.Gateway, error) { return &gateway{p, id}, nil },
 	})

@@ -3,10 +3,10 @@ package storage_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/vfs"
 )
 
@@ -14,7 +14,7 @@ import (
 // ordered move and a move whose source is dead: nobody sends the children again what
 // they have, and none of it depends on them.
 func TestCursorsOutliveElectionsAndMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		f := newFeud(t, 1)
 		f.lossy = 0
 		ref := f.ref(parentName, 0)

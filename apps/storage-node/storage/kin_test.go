@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/record"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -27,7 +27,7 @@ const kinStamps = 5
 func TestKinAtRandom(t *testing.T) {
 	var did kinCounts
 	for seed := range uint64(40) {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			f := newFeud(t, seed)
 			for range 50 {
 				f.step()

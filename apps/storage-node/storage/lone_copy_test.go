@@ -5,11 +5,11 @@ import (
 	"errors"
 	"path"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -17,7 +17,7 @@ import (
 // has just been given it.
 func alone(t *testing.T, test func(c *trio, m *member)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		c := newTrio(t)
 		c.cfg.ReplicationFactor = 1
 		c.change(func(a *topic.Assignment) { a.Replicas, a.Leader = a.Replicas[:1], "s1" })
@@ -106,6 +106,29 @@ func TestVanishedLoneCopyIsLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One that nobody uses is missed at the start, with all that tells of it, long before
+// retention comes to it.
+func TestAVanishedLoneCopyThatNobodyUsesIsMissedAtTheStart(t *testing.T) {
+	alone(t, func(c *trio, m *member) {
+		c.mustCommit("s1", batch(1, seqs(1, 10)...))
+		c.awaitRecord()
+		m.shutDown()
+		if err := m.fs.Rename(m.dir(), "/data/away"); err != nil {
+			t.Fatal(err)
+		}
+		m.start()
+		pass(2 * time.Second)
+		if m.gauge("narad_lost_partitions") != 0 || !m.role.LookedForLost() {
+			t.Error("it is lost before anybody leads it, or was not looked for")
+		}
+		m.change(func(a *topic.Assignment) { a.Leader = "s1" })
+		pass(2 * time.Second)
+		if lost := m.role.LostCopies(); len(lost) != 1 || m.gauge("narad_lost_partitions") != 1 || m.role.Degraded() == nil {
+			t.Errorf("%v are missed, %v on the gauge, degraded: %v", lost, m.gauge("narad_lost_partitions"), m.role.Degraded())
+		}
+	})
 }
 
 // mustBeLost waits until a node says, unasked, that the partition is lost, and looks at

@@ -54,9 +54,7 @@ func (p *process) misplaced(id, seq uint64, expected int64) {
 // refused with what is expected, and nothing of them is appended.
 func TestNumbersOfClients(t *testing.T) {
 	fs := vfs.NewMem()
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	c, p := startOrders(t, fs)
 	p.misplaced(1, 1, 0)
 	p.placed(1, 0, 0, false)
 	p.placed(1, 0, 0, true)
@@ -87,9 +85,7 @@ func TestNumbersOfClients(t *testing.T) {
 // TestStreamsWithoutOrder: batches of one gateway overtake each other, and all of
 // them are stored.
 func TestStreamsWithoutOrder(t *testing.T) {
-	c := newCluster(t, vfs.NewMem(), "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	_, p := startOrders(t, vfs.NewMem())
 	defer p.shutDown()
 	once := record.Stream{Kind: record.StreamOnce, ID: 5}
 	for i, first := range []uint64{20, 10, 30} {
@@ -107,31 +103,17 @@ func TestStreamsWithoutOrder(t *testing.T) {
 // TestNumbersWaitForTheHighWatermark: neither a repeat nor a refusal is answered by
 // what is not committed.
 func TestNumbersWaitForTheHighWatermark(t *testing.T) {
-	gate, reached := make(chan struct{}), make(chan struct{}, 10)
-	hold := make(chan bool, 1)
-	hold <- false
-	fs := vfs.NewFault(vfs.NewMem(), func(op vfs.Op) vfs.Fault {
-		held := <-hold
-		hold <- held
-		if held && op.Kind == vfs.OpSync {
-			reached <- struct{}{}
-			<-gate
-		}
-		return vfs.Fault{}
-	})
-	c := newCluster(t, fs, "data")
-	c.put("orders", 1, onePartition())
-	p := c.start()
+	disk := newHeldSyncs()
+	_, p := startOrders(t, vfs.NewFault(vfs.NewMem(), disk.rule))
 	defer p.shutDown()
 	p.placed(1, 0, 0, false)
-	<-hold
-	hold <- true
+	disk.held.Store(true)
 	first := make(chan error, 1)
 	go func() {
 		_, err := p.commit("orders", 0, numbered(1, 1))
 		first <- err
 	}()
-	<-reached
+	<-disk.reached
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for seq, want := range map[uint64]problem.Code{1: problem.OutcomeUnknown, 0: problem.PartitionUnavailable, 9: problem.PartitionUnavailable} {
@@ -140,9 +122,7 @@ func TestNumbersWaitForTheHighWatermark(t *testing.T) {
 			t.Errorf("number %d while 1 is not on disk: %v, want %s", seq, err, want)
 		}
 	}
-	<-hold
-	hold <- false
-	close(gate)
+	disk.release()
 	if err := <-first; err != nil {
 		t.Fatal(err)
 	}

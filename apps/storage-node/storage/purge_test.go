@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/narad-mq/narad/apps/storage-node/internal/queue"
+	"github.com/narad-mq/narad/apps/storage-node/storage"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -221,11 +222,9 @@ func TestForgedPurges(t *testing.T) {
 // A purge is heard before the delete is applied here: the leader's word counts, and
 // what a request makes again from the old view goes when that is applied.
 func TestPurgeBeforeTheReplicaKnows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		c := newCluster(t, fs, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		_, p := startOrders(t, fs)
 		defer p.shutDown()
 		p.mustCommit("orders", 0, batch(1, 1, 2))
 		p.leads(func() { delete(p.living, 1) })
@@ -250,7 +249,7 @@ func TestPurgeBeforeTheReplicaKnows(t *testing.T) {
 // A request from an old view opens the life that is being purged: neither waits for
 // the other for ever, and nothing of it is left.
 func TestOpenDuringPurge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		mem := vfs.NewMem()
 		var looks atomic.Int64
 		looks.Store(1000)
@@ -264,9 +263,7 @@ func TestOpenDuringPurge(t *testing.T) {
 			return vfs.Fault{}
 		})
 		made(t, mem, "orders", 1)
-		c := newCluster(t, fs, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		_, p := startOrders(t, fs)
 		defer p.shutDown()
 		pass(time.Second) // the looks of the start
 		looks.Store(0)
@@ -326,7 +323,7 @@ func TestBug1StaleTopicSetDeletesNothing(t *testing.T) {
 		"state machine held back, the leader would": {false, metaapi.VerdictGone, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T) {
 				fs := vfs.NewMem()
 				cl := newCluster(t, fs, "data")
 				made(t, fs, "created-later", 5)
@@ -357,11 +354,9 @@ func TestBug1StaleTopicSetDeletesNothing(t *testing.T) {
 // Bug 3, storage side: the replica does not show a topic, and its records, leases and
 // positions stay; only its memory goes, and comes back.
 func TestBug3LocalAbsenceDiscardsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		fs := vfs.NewMem()
-		c := newCluster(t, fs, "data")
-		c.put("orders", 1, onePartition())
-		p := c.start()
+		c, p := startOrders(t, fs)
 		p.mustCommit("orders", 0, batch(1, 1, 2))
 		p.ack("orders", p.take("orders", 1)...)
 		pass(2 * time.Second)
@@ -385,7 +380,7 @@ func TestBug3LocalAbsenceDiscardsNothing(t *testing.T) {
 // leader that is still replaying answers that it is not ready, and the data stays until one
 // that has passed its barrier remembers the end.
 func TestBug4AFreshLeadersStateIsNoAuthority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		made(t, fs, "orders", 5)
 		c := newCluster(t, fs, "data")
@@ -410,18 +405,22 @@ func TestBug4AFreshLeadersStateIsNoAuthority(t *testing.T) {
 }
 
 // The sweep at the start takes what a node missed while it was down, and waits for the
-// replica at most a minute; the later ones do it then.
+// replica at most a minute, so that nothing goes in the moment in which that has caught
+// up after all; the later ones do it then.
 func TestStartupReconcile(t *testing.T) {
-	for _, late := range []time.Duration{0, 59 * time.Second, 10 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+	const untilNext = 20 * time.Second
+	for _, late := range []time.Duration{0, 59 * time.Second, time.Minute + storage.DefaultSweepEvery - untilNext, 10*time.Minute - untilNext} {
+		testkit.Bubble(t, func(t *testing.T) {
 			fs := vfs.NewMem()
+			const before = "a b bare gone orders orders.stale-0000000000000005"
 			made(t, fs, "orders", 5)
 			made(t, fs, "orders", 6) // 5 lies in quarantine
 			made(t, fs, "gone", 7)
 			if err := errors.Join(fs.MkdirAll("data/topics/bare/p00000"), fs.MkdirAll("data/topics/a b/p00000")); err != nil {
 				t.Fatal(err)
 			}
-			c := newCluster(t, fs, "data")
+			c, log := newCluster(t, fs, "data"), &testkit.Journal{}
+			c.log = log.Logger()
 			c.put("orders", 6, onePartition())
 			c.meta.SetState(late == 0, late == 0)
 			p := c.start()
@@ -429,14 +428,23 @@ func TestStartupReconcile(t *testing.T) {
 			if late > 0 {
 				pass(late)
 				synctest.Wait()
-				if got := names(t, fs); got != "a b bare gone orders orders.stale-0000000000000005" {
+				if got := names(t, fs); got != before {
 					t.Errorf("before it caught up: %q", got)
 				}
 				c.meta.SetState(true, true)
 			}
+			skipped := log.Count("the sweep at the start is skipped")
+			if over := late > time.Minute; over != (skipped == 1) || skipped > 1 {
+				t.Errorf("late by %s: said %d times that it was skipped", late, skipped)
+			}
 			pass(time.Second)
 			if late > time.Minute {
-				pass(time.Minute)
+				pass(untilNext - 2*time.Second)
+				synctest.Wait()
+				if got := names(t, fs); got != before {
+					t.Errorf("late by %s, %q was left before the next sweep was due", late, got)
+				}
+				pass(2 * time.Second)
 			}
 			synctest.Wait()
 			if got := names(t, fs); got != "a b bare orders" {
@@ -453,7 +461,7 @@ func TestStartupReconcile(t *testing.T) {
 // it; a tenth, or a hundred, is no reason to stop.
 func TestSweepBrake(t *testing.T) {
 	for _, c := range []struct{ dead, alive int }{{100, 0}, {101, 0}, {101, 1009}, {101, 100}} {
-		synctest.Test(t, func(t *testing.T) {
+		testkit.Bubble(t, func(t *testing.T) {
 			fs := vfs.NewMem()
 			cl := newCluster(t, fs, "data")
 			for i := range c.dead {
@@ -608,7 +616,7 @@ func TestBadDirectoriesAreLeftAlone(t *testing.T) {
 // A disk that refuses a rename: the deleted topic stays, is counted, nobody else is
 // held up, and it goes when the disk lets it.
 func TestRefusedRename(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		mem := vfs.NewMem()
 		var mu sync.Mutex
 		refuse := true

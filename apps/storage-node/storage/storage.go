@@ -197,6 +197,13 @@ func (r *Role) CatchingUp() bool { return r.node.CatchingUp() }
 // the metastore leader if it has anything of that life. It never waits.
 func (r *Role) Purge(name string, id topic.Incarnation) { r.node.Purge(name, id) }
 
+// LostCopies lists, by name, the partitions whose only copy is recorded to be on this disk
+// and is not there.
+func (r *Role) LostCopies() []topic.Ref { return r.node.LostCopies() }
+
+// LookedForLost tells that LostCopies is whole: all were looked for since the start.
+func (r *Role) LookedForLost() bool { return r.node.LookedForLost() }
+
 // Degraded tells what an operator should know although the node is ready: nil,
 // or a sentence.
 func (r *Role) Degraded() error {

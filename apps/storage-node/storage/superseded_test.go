@@ -1,6 +1,7 @@
 package storage_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path"
@@ -147,4 +148,83 @@ func TestSupersededCopyGoes(t *testing.T) {
 		}
 		c.wantRead("s1", ordered(1, 40))
 	})
+}
+
+func (a *asker) Vouch(ctx context.Context, req *nodeapi.VouchRequest) (*nodeapi.VouchResult, error) {
+	res, err := a.Candidate.Vouch(ctx, req)
+	a.c.mu.Lock()
+	after := a.c.vouched
+	a.c.vouched = nil
+	a.c.mu.Unlock()
+	if after != nil {
+		after()
+	}
+	return res, err
+}
+
+// A copy that the node holds again when it is to be removed, or whose log is still open,
+// stays where it is: the word of the metastore leader and of the partition's is of before.
+func TestCopyThatIsHeldAgainStays(t *testing.T) {
+	observe := func(c *trio) {
+		c.change(func(a *topic.Assignment) {
+			a.Observers = []topic.Replica{{Node: "s3", DiskID: c.nodes["s3"].disk}}
+			a.ConfigVersion++
+		})
+		for range 100 { // 2 s
+			if c.nodes["s3"].gauge("narad_partitions_open") > 0 {
+				return
+			}
+			pass(20 * time.Millisecond)
+		}
+		c.t.Error("the observer is not open")
+	}
+	for name, again := range map[string]func(c *trio){
+		"it observes, and is open": observe,
+		"it is the only copy, not opened yet": func(c *trio) {
+			c.change(func(a *topic.Assignment) {
+				a.Replicas, a.Leader = a.Before[2:], "s3"
+				a.LeaderEpoch, a.ConfigVersion = a.LeaderEpoch+1000, a.ConfigVersion+1
+				a.Before, a.Since = nil, 0
+			})
+		},
+		"it observes no more, and is open yet": func(c *trio) {
+			observe(c)
+			c.change(func(a *topic.Assignment) {
+				a.Observers = nil
+				a.ConfigVersion++
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				c.mustCommit("s1", batch(1, seqs(1, 10)...))
+				c.inSync("s1", "s2", "s3")
+				m := c.nodes["s3"]
+				m.shutDown()
+				bytes := m.segmentBytes(m.dir())
+				c.change(func(a *topic.Assignment) {
+					a.Before, a.Since = slices.Clone(a.Replicas), a.LeaderEpoch
+					a.Replicas = slices.Clone(a.Replicas[:2])
+					a.ConfigVersion++
+				})
+				c.mustCommit("s1", batch(1, seqs(11, 30)...))
+				judged := make(chan struct{})
+				c.mu.Lock()
+				c.vouched = func() {
+					again(c)
+					close(judged)
+				}
+				c.mu.Unlock()
+				m.start()
+				<-judged
+				pass(10 * time.Millisecond) // no look at the assignments before it is judged, nor another sweep
+				if n := m.count("narad_superseded_copies_reclaimed_total") + m.count("narad_superseded_copies_quarantined_total"); n != 0 {
+					t.Errorf("%v copies were taken away; %s", n, m.logs.all())
+				}
+				if got := m.segmentBytes(m.dir()); got < bytes {
+					t.Errorf("%d bytes of %d are there", got, bytes)
+				}
+			})
+		})
+	}
 }

@@ -63,6 +63,7 @@ func (c *Controller) Heartbeat(_ context.Context, req *metaapi.HeartbeatRequest)
 	c.hear(t, metastate.Heartbeat{
 		ID: req.NodeID, BootNonce: req.BootNonce, WALBacklog: req.WALBacklog, DiskUsedPercent: req.DiskUsedPercent,
 	}, true)
+	t.miss(req.NodeID, missedBy(req))
 	t.use(req.NodeID, diskUse{disk: req.DiskID, percent: req.DiskUsedPercent})
 	if m.Status == topic.StatusDead {
 		select { // it comes back to life now, not with the next batch

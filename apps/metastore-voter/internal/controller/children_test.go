@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -15,11 +16,14 @@ import (
 // ends answers attach points: 100 plus the index, or an error.
 type ends struct {
 	err   error
+	mu    sync.Mutex // guards asked: several nodes are asked at once
 	asked []nodeapi.Target
 }
 
 func (e *ends) marks(_ context.Context, _ string, req *nodeapi.MarksRequest) (*nodeapi.MarksResult, error) {
+	e.mu.Lock()
 	e.asked = append(e.asked, req.Partitions...)
+	e.mu.Unlock()
 	if e.err != nil {
 		return nil, e.err
 	}
@@ -141,6 +145,43 @@ func TestAttachmentsThatCannotBe(t *testing.T) {
 	got, err := r.node.View().Topic("parent")
 	if err != nil || len(got.Children) != 1 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// The partitions that a child gets later keep away from the leaders that they read from,
+// as those do that it was created with.
+func TestAChildGrowsAwayFromItsParent(t *testing.T) {
+	r := newRig(t)
+	r.cfg.Marks = (&ends{}).marks
+	r.latch(t)
+	for _, id := range []string{"s1", "s2", "s3"} {
+		r.register(t, id, topic.RoleStorage)
+	}
+	topics := map[string]topic.Topic{}
+	for name, partitions := range map[string]int{"parent": 6, "child": 3} {
+		cfg := topic.DefaultConfig()
+		cfg.Partitions = partitions
+		res, err := r.CreateTopic(t.Context(), &metaapi.CreateTopicRequest{Name: name, Config: cfg})
+		if err != nil {
+			t.Fatal(err)
+		}
+		topics[name] = res.Topic
+	}
+	res, err := r.AttachChild(t.Context(), attachment(topics, "parent", "child", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One more than the parent has: it reads from no leader of that index.
+	req := &metaapi.UpdateTopicRequest{Name: "child", Incarnation: res.Topic.Incarnation, Version: res.Topic.Version, Config: res.Topic.Config}
+	req.Config.Partitions = 7
+	if _, err := r.UpdateTopic(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	leaders, own := r.leadersOf("parent"), r.leadersOf("child")
+	for p := 3; p < 6; p++ {
+		if leaders[p] == "" || leaders[p] == own[p] {
+			t.Errorf("partition %d is led by %q, that of the parent by %q", p, own[p], leaders[p])
+		}
 	}
 }
 

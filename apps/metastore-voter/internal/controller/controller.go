@@ -120,15 +120,17 @@ type term struct {
 	since   time.Duration // when the barrier had passed or a deaf time ended: from then on silence counts
 	deaf    bool          // the last pass found that nobody is heard; since and deaf belong to the judging loop
 
-	mu      sync.Mutex // guards heard, pending and disks
+	mu      sync.Mutex // guards heard, pending, disks and missed
 	heard   map[string]time.Duration
 	pending map[string]metastate.Heartbeat // stamps that are not in an entry yet
 	disks   map[string]diskUse             // of everybody heard in this term, or stamped before
+	missed  map[string]missed              // of everybody whose heartbeat was heard in this term
 	urgent  chan struct{}                  // a stamp must not wait
 
-	// placeMu guards placing: the partitions of creates under way, which count
-	// as load for the next one, so that creates at one moment do not all choose
-	// one node. It is held over a look at memory, and no I/O.
+	// placeMu guards placing: the partitions of creates and growths under way, by a
+	// number of the attempt, which count as load for the next one, so that what is
+	// placed at one moment does not all go to one node. It is held over a look at
+	// memory, and no I/O.
 	placeMu sync.Mutex
 	placing map[topic.Incarnation][]topic.Assignment
 }
@@ -206,6 +208,7 @@ func (c *Controller) lead(ctx context.Context) {
 		elected: elected, since: c.mono(), heard: map[string]time.Duration{},
 		pending: map[string]metastate.Heartbeat{}, urgent: make(chan struct{}, 1),
 		placing: map[topic.Incarnation][]topic.Assignment{}, disks: c.stampedUse(),
+		missed: map[string]missed{},
 	}
 	c.term.Store(t)
 	c.log.Info("leading the metastore", "cluster", c.raft.View().ClusterID())
@@ -357,7 +360,7 @@ func (c *Controller) registerMetrics(r prometheus.Registerer) error {
 			}
 			return 0
 		})),
-		r.Register(newPartitionGauges(c.raft.View(), func() bool { return c.term.Load() != nil })),
+		r.Register(newPartitionGauges(c.raft.View(), c.heardMissing)),
 		r.Register(newServerGauges(func() serverCount {
 			return countServers(c.raft.Configuration().Servers, c.raft.View().Members().ByID)
 		}, func() bool { return c.term.Load() != nil })),

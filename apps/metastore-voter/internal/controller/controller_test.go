@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/election"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
@@ -28,31 +30,85 @@ type rig struct {
 	*Controller
 	node     *raftnode.Node
 	nodes    *storageNodes
+	sayers   *sayers // the same, as the controller reaches them
 	registry *prometheus.Registry
-	mono     atomic.Int64 // nanoseconds
-	wall     atomic.Int64 // Unix milliseconds
+	errors   testkit.Journal // the lines of its log that are errors
+	mono     atomic.Int64    // nanoseconds
+	wall     atomic.Int64    // Unix milliseconds
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	node, err := raftnode.Open(raftnode.Config{
-		NodeID: "v1", BootNonce: 1, Dir: t.TempDir(), Bind: "127.0.0.1:0", Voter: true,
+	r := rigOver(t, openSole(t))
+	r.run(t)
+	if _, err := r.Members(t.Context()); !problem.HasCode(err, problem.NoRaftConfiguration) {
+		t.Errorf("before it has a configuration: %v", err)
+	}
+	bootstrap(t, r.node, r.node)
+	testkit.Poll(t, patience, "it leads", func() bool { return r.term.Load() != nil })
+	return r
+}
+
+// openSole opens the node v1 of a cluster of one, without a configuration.
+func openSole(t *testing.T) *raftnode.Node {
+	t.Helper()
+	return openNode(t, raftnode.Config{
+		NodeID: "v1", Dir: t.TempDir(), Bind: "127.0.0.1:0",
 		Timing: raftnode.Timing{Heartbeat: 100 * time.Millisecond, Election: 100 * time.Millisecond, LeaderLease: 100 * time.Millisecond},
 	})
+}
+
+// openNode opens a voter, and closes it when the test ends.
+func openNode(t *testing.T, cfg raftnode.Config) *raftnode.Node {
+	t.Helper()
+	cfg.BootNonce, cfg.Voter = 1, true
+	node, err := raftnode.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+// bootstrap gives a node the first configuration, which is the same for all voters.
+func bootstrap(t *testing.T, node *raftnode.Node, voters ...*raftnode.Node) {
+	t.Helper()
+	var servers []raftnode.Server
+	for i, n := range voters {
+		servers = append(servers, raftnode.Server{ID: fmt.Sprintf("v%d", i+1), Addr: n.Addr(), Voter: true})
+	}
+	if err := node.Bootstrap(servers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rigOver makes the controller of a node, v1, that does nothing before it runs.
+func rigOver(t *testing.T, node *raftnode.Node) *rig {
+	t.Helper()
 	r := &rig{node: node, registry: prometheus.NewRegistry(), nodes: &storageNodes{view: node.View, silent: map[string]bool{}, vanished: map[topic.Ref]bool{}}}
+	r.sayers = &sayers{storageNodes: r.nodes, promises: map[promiser]election.Promise{}}
 	r.mono.Store(int64(time.Hour))
 	r.wall.Store(1_764_000_000_000)
+	var err error
 	r.Controller, err = New(Config{
-		NodeID: "v1", Raft: node, LeaderAddr: func() string { return "" }, Nodes: r.nodes, Log: slog.New(slog.DiscardHandler), Registry: r.registry,
+		NodeID: "v1", Raft: node, LeaderAddr: func() string { return "" }, Nodes: r.sayers, Registry: r.registry,
+		Log:    slog.New(slog.NewTextHandler(&r.errors, &slog.HandlerOptions{Level: slog.LevelError})),
 		Timing: Timing{JudgeEvery: 2 * time.Millisecond, StampEvery: 2 * time.Millisecond},
 		Mono:   func() time.Duration { return time.Duration(r.mono.Load()) }, WallMS: r.wall.Load,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// run runs the controller until the test ends.
+func (r *rig) run(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -61,18 +117,7 @@ func newRig(t *testing.T) *rig {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if err := node.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	if _, err := r.Members(t.Context()); !problem.HasCode(err, problem.NoRaftConfiguration) {
-		t.Errorf("before it has a configuration: %v", err)
-	}
-	if err := node.Bootstrap([]raftnode.Server{{ID: "v1", Addr: node.Addr(), Voter: true}}); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Poll(t, patience, "it leads", func() bool { return r.term.Load() != nil })
-	return r
 }
 
 func (r *rig) register(t *testing.T, id string, role topic.MemberRole) (index uint64) {
@@ -101,10 +146,12 @@ func TestSilenceMarksDeadAndAHeartbeatRevives(t *testing.T) {
 	r := newRig(t)
 	r.register(t, "s1", topic.RoleStorage)
 	r.register(t, "s2", topic.RoleStorage)
-	r.later(20 * time.Second)
-	r.beat(t, "s2")
+	for range 7 { // in steps in which nobody takes the leader for deaf
+		r.later(4 * time.Second)
+		r.beat(t, "s2")
+	}
 	r.wall.Add(-3_600_000) // the wall clock goes back an hour: nothing follows from it
-	r.later(9 * time.Second)
+	r.later(time.Second)
 	r.beat(t, "s2")
 	r.idle(t)
 	if r.status("s1") != topic.StatusAlive {

@@ -2,10 +2,13 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/narad-mq/narad/apps/metastore-voter/internal/decommission"
+	"github.com/narad-mq/narad/apps/metastore-voter/internal/moves"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -39,13 +42,20 @@ func (c *Controller) Decommission(ctx context.Context, req *metaapi.Decommission
 		return nil, err
 	}
 	again := s.Member.Draining && (!req.AcceptDataLoss || s.Member.LossAcceptedBy != "")
+	var living *metaapi.Reason
 	if req.AcceptDataLoss && s.Member.LossAcceptedBy == "" {
-		s.Member.LossAcceptedBy = operator(req.Operator)
+		if living = s.Living(); living == nil {
+			s.Member.LossAcceptedBy = operator(req.Operator)
+		}
 	}
 	v := decommission.Judge(s)
+	if living != nil {
+		v.Reasons = slices.Insert(v.Reasons, 0, *living)
+	}
 	unsafe := decommission.Unsafe(v.Reasons)
 	out := &metaapi.DecommissionResult{
-		Would: len(unsafe) == 0 || s.Member.Draining, Reasons: append([]metaapi.Reason{}, v.Reasons...), Replicas: len(s.Copies), WALBacklogRecords: backlogOf(s),
+		Would:   len(unsafe) == 0 || s.Member.Draining && living == nil,
+		Reasons: c.keptBack(s, v), Replicas: len(s.Copies), WALBacklogRecords: backlogOf(s),
 	}
 	for i := range s.Copies {
 		if s.Copies[i].Leader == req.NodeID {
@@ -118,7 +128,33 @@ func (c *Controller) CancelDecommission(ctx context.Context, req *metaapi.Cancel
 	}
 	c.log.Info("decommission cancelled", "member", req.NodeID, "by", operator(req.Operator))
 	c.tell(req.NodeID, false)
+	c.takeBack(ctx, req.NodeID)
 	return &metaapi.ChangeResult{Index: index}, nil
+}
+
+// takeBack aborts what a decommission that was cancelled has under way: what is kept need
+// not leave. What is not taken back, because this leader is lost, goes on and comes back
+// by a rebalance.
+func (c *Controller) takeBack(ctx context.Context, member string) {
+	under, err := c.moves.List()
+	if err != nil {
+		c.log.Warn("what a cancelled decommission has under way goes on", "member", member, "err", err)
+		return
+	}
+	e := &metastate.Moves{}
+	for i := range under.Moves {
+		if m := &under.Moves[i]; m.From == member && m.Reason == topic.MoveDecommission && !m.Aborted {
+			e.Abort = append(e.Abort, m.ID())
+		}
+	}
+	if len(e.Abort) == 0 {
+		return
+	}
+	if _, _, err := c.propose(ctx, e); err != nil {
+		c.log.Warn("what a cancelled decommission has under way goes on", "member", member, "moves", len(e.Abort), "err", err)
+		return
+	}
+	c.moves.Kick()
 }
 
 // MemberDetail implements metaapi.Decommissions.
@@ -140,8 +176,17 @@ func (c *Controller) MemberDetail(ctx context.Context, req *metaapi.MemberDetail
 	}
 	out.Draining, out.StartedMS = true, s.Member.DrainingMS
 	out.PartitionsLeft, out.WALBacklogRecords = len(s.Copies), backlogOf(s)
-	out.Blocked = append(out.Blocked, decommission.Judge(s).Reasons...)
+	out.Blocked = c.keptBack(s, decommission.Judge(s))
 	return out, nil
+}
+
+// keptBack are the reasons of a verdict, and what the moves away from the member wait for.
+func (c *Controller) keptBack(s *decommission.State, v decommission.Verdict) []metaapi.Reason {
+	out := append([]metaapi.Reason{}, v.Reasons...)
+	if under, err := c.moves.List(); err == nil {
+		out = append(out, decommission.Held(s.Member.ID, under.Moves)...)
+	}
+	return out
 }
 
 // record is a member's record with its last stamp, or the refusal.
@@ -194,7 +239,7 @@ func (c *Controller) stateOf(ctx context.Context, id string) (*decommission.Stat
 
 // localState is what this leader knows without asking anybody.
 func (c *Controller) localState(m *topic.Member) (*decommission.State, error) {
-	s := &decommission.State{Member: *m, Members: map[string]*topic.Member{}, Self: c.cfg.NodeID, Moving: map[topic.Ref]bool{}}
+	s := &decommission.State{Member: *m, Members: map[string]*topic.Member{}, Self: c.cfg.NodeID, Moving: map[topic.Ref]bool{}, Factors: map[string]int{}}
 	members := c.memberList()
 	for i := range members {
 		s.Members[members[i].ID] = &members[i]
@@ -211,8 +256,22 @@ func (c *Controller) localState(m *topic.Member) (*decommission.State, error) {
 		}
 	}
 	var err error
-	if s.Copies, err = c.raft.View().AssignmentsOf(m.ID); err != nil {
+	view := c.raft.View()
+	if s.Copies, err = view.AssignmentsOf(m.ID); err != nil {
 		return nil, problem.New(problem.NotReady, "the leader does not know the partitions of %q yet", m.ID)
+	}
+	for i := range s.Copies {
+		name := s.Copies[i].Topic
+		if _, known := s.Factors[name]; known {
+			continue
+		}
+		t, err := view.Topic(name)
+		switch {
+		case err == nil:
+			s.Factors[name] = t.ReplicationFactor
+		case !errors.Is(err, metastate.ErrNoTopic): // one that is gone by now wants nothing
+			return nil, fmt.Errorf("read what topic %q is to have: %w", name, err)
+		}
 	}
 	err = c.raft.Read(func(r metastate.Reader) error {
 		moves, err := metastate.AllMoves(r)
@@ -265,19 +324,75 @@ func (c removals) State(ctx context.Context, id string) (*decommission.State, er
 
 // Evacuate implements decommission.Metastore.
 func (c removals) Evacuate(ctx context.Context, member string, list []topic.Assignment) error {
-	nodes, err := c.nodes(nil)
-	if err != nil {
+	plan, err := c.evacuation(member, list)
+	if err != nil || len(plan) == 0 {
 		return err
-	}
-	plan := placement.Evacuate(member, nodes, list, nil)
-	if len(plan) == 0 {
-		return nil
 	}
 	begun, err := c.moves.Begin(ctx, topic.MoveDecommission, plan)
 	if begun > 0 {
 		c.log.Info("decommission: partitions move away", "member", member, "moves_begun", begun, "moves_planned", len(plan))
 	}
 	return err
+}
+
+// evacuation is where what can leave a member would go now.
+func (c removals) evacuation(member string, list []topic.Assignment) ([]placement.Move, error) {
+	nodes, err := c.nodes(nil)
+	if err != nil {
+		return nil, err
+	}
+	under, err := c.arriving()
+	if err != nil {
+		return nil, err
+	}
+	return placement.Evacuate(member, nodes, list, under, moves.Away(c.raft.View())), nil
+}
+
+// toEvacuate counts what has somewhere to go and waits until other moves have ended, of
+// all members that drain.
+func (c removals) toEvacuate() (n int, err error) {
+	members := c.memberList()
+	for i := range members {
+		m := &members[i]
+		if !m.Draining || m.Role != topic.RoleStorage {
+			continue
+		}
+		s, err := c.localState(m)
+		if err != nil {
+			return 0, err
+		}
+		plan, err := c.evacuation(m.ID, s.Settled())
+		if err != nil {
+			return 0, err
+		}
+		n += len(plan)
+	}
+	return n, nil
+}
+
+// arriving are the moves whose destinations are no replicas yet, so that no load counts
+// them: without them what begins while 8 moves run all goes to the node that had least.
+func (c removals) arriving() (out []topic.Move, err error) {
+	err = c.raft.Read(func(r metastate.Reader) error {
+		all, err := metastate.AllMoves(r)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			a, err := metastate.PartitionOf(r, all[i].Ref)
+			if err != nil {
+				return err
+			}
+			if a == nil {
+				continue
+			}
+			if _, joined := a.ReplicaOn(all[i].To); !joined {
+				out = append(out, all[i])
+			}
+		}
+		return nil
+	})
+	return out, err
 }
 
 // Transfer implements decommission.Metastore.

@@ -13,7 +13,7 @@ var _ metaapi.Elections = (*Controller)(nil)
 
 func (c *Controller) newElections() (err error) {
 	c.elections, err = election.New(election.Config{
-		View: c.raft.View(), Index: c.raft.Index(), Nodes: c.cfg.Nodes, Log: c.log, Registry: c.cfg.Registry, Mono: c.mono,
+		View: c.raft.View(), Index: c.raft.Index(), Members: c.memberList, Nodes: c.cfg.Nodes, Log: c.log, Registry: c.cfg.Registry, Mono: c.mono,
 		Propose: func(ctx context.Context, e metastate.Entry) (*metastate.Result, error) {
 			_, res, err := c.propose(ctx, e)
 			return res, err

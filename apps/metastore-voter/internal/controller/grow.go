@@ -20,15 +20,23 @@ func (c *Controller) grow(ctx context.Context, have *topic.Topic, req *metaapi.U
 	if err != nil {
 		return nil, err
 	}
-	added, err := c.placeMore(t, have, req.Config.Partitions)
+	attempt, err := drawIncarnation() // of one topic there may be two at once
+	if err != nil {
+		return nil, err
+	}
+	added, err := c.placeMore(t, attempt, have, req.Config.Partitions)
 	if problem.HasCode(err, problem.NotEnoughStorage) {
 		if err := c.sure(ctx); err != nil {
 			return nil, err
 		}
-		added, err = c.placeMore(t, have, req.Config.Partitions)
+		added, err = c.placeMore(t, attempt, have, req.Config.Partitions)
 	}
 	if err != nil {
 		return nil, err
+	}
+	defer c.placed(t, attempt)
+	if c.term.Load() != t {
+		return nil, superseded()
 	}
 	index, res, err := c.propose(ctx, &metastate.GrowTopic{
 		Name: req.Name, Incarnation: req.Incarnation, Version: req.Version, Config: req.Config, Added: added,
@@ -36,12 +44,14 @@ func (c *Controller) grow(ctx context.Context, have *topic.Topic, req *metaapi.U
 	if err != nil {
 		return nil, err
 	}
+	c.moves.Placed()
 	c.log.Info("a topic got more partitions", "topic", req.Name, "had", have.Partitions, "has", req.Config.Partitions)
 	return &metaapi.TopicResult{Index: index, Topic: *res.Topic}, nil
 }
 
-// placeMore places the partitions that a topic does not have yet.
-func (c *Controller) placeMore(t *term, have *topic.Topic, wanted int) ([]topic.Assignment, error) {
+// placeMore places the partitions that a topic does not have yet; they count as under
+// way until the attempt is placed.
+func (c *Controller) placeMore(t *term, attempt topic.Incarnation, have *topic.Topic, wanted int) ([]topic.Assignment, error) {
 	t.placeMu.Lock() // one look at memory after the other; no I/O
 	defer t.placeMu.Unlock()
 	nodes, err := c.nodes(t.placing)
@@ -50,7 +60,7 @@ func (c *Controller) placeMore(t *term, have *topic.Topic, wanted int) ([]topic.
 	}
 	more := *have
 	more.Partitions = wanted - have.Partitions
-	list, err := placement.Assign(&more, nodes)
+	list, err := placement.AssignAway(&more, nodes, c.awayFrom(have))
 	var few *placement.NotEnoughNodesError
 	if errors.As(err, &few) {
 		return nil, notEnough(few)
@@ -61,7 +71,18 @@ func (c *Controller) placeMore(t *term, have *topic.Topic, wanted int) ([]topic.
 	for i := range list {
 		list[i].Partition += int32(have.Partitions)
 	}
+	t.placing[attempt] = list
 	return list, nil
+}
+
+// awayFrom are the nodes that the partitions after those of a child keep away from, as
+// they did when it was created.
+func (c *Controller) awayFrom(have *topic.Topic) []string {
+	if have.Parent == nil {
+		return nil
+	}
+	leaders := c.leadersOf(have.Parent.Name)
+	return leaders[min(have.Partitions, len(leaders)):]
 }
 
 func notEnough(few *placement.NotEnoughNodesError) *problem.Problem {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -73,5 +75,37 @@ func TestJudge(t *testing.T) {
 				t.Errorf("dead %q, refused %t; want %q, %t", got, refused, tc.dead, tc.refused)
 			}
 		})
+	}
+}
+
+// TestBreakerIsLoggedOncePerStreak: a leader that is cut off for an hour says once that it
+// marks nobody, and says it again when that comes back.
+func TestBreakerIsLoggedOncePerStreak(t *testing.T) {
+	r := rigOver(t, openSole(t)) // it does not run: the passes are the test's
+	bootstrap(t, r.node, r.node)
+	testkit.Poll(t, patience, "it leads", func() bool { return r.node.Barrier(t.Context()) == nil })
+	own := &term{since: r.Controller.mono(), heard: map[string]time.Duration{}, pending: map[string]metastate.Heartbeat{}}
+	for _, id := range []string{"s1", "s2"} {
+		applied(t, r.node, registrationOf(id, topic.RoleStorage))
+	}
+	passes := func() {
+		for range 5 {
+			r.judge(t.Context(), own)
+		}
+	}
+	for streak := 1; streak <= 2; streak++ {
+		r.later(r.timing.DeadAfter)
+		passes()
+		if n := r.errors.Count("controller: refusing to mark voters dead"); n != streak || !r.refused.Load() {
+			t.Errorf("streak %d, refused %t: said %d times", streak, r.refused.Load(), n)
+		}
+		r.hear(own, heartbeatOf("s1"), true)
+		passes()
+		if r.refused.Load() {
+			t.Errorf("streak %d does not end when somebody is heard", streak)
+		}
+	}
+	if n := r.errors.Count("level=ERROR"); n != 2 {
+		t.Errorf("%d errors were logged:\n%s", n, r.errors.String())
 	}
 }

@@ -45,6 +45,12 @@ func (s *storageNodes) hush(node string, on bool) {
 	s.silent[node] = on
 }
 
+func (s *storageNodes) misses(ref topic.Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vanished[ref]
+}
+
 func copyOn(node string) topic.Replica { return topic.Replica{Node: node, DiskID: 7, CopyID: 9} }
 
 // Vouch implements moves.Nodes.
@@ -57,6 +63,9 @@ func (s *storageNodes) Vouch(_ context.Context, node string, refs []topic.Ref) (
 		p, err := s.view().Assignments(ref.Topic)
 		if err != nil || p.Incarnation != ref.Incarnation || p.List[ref.Partition].Leader != node {
 			continue
+		}
+		if s.misses(ref) {
+			continue // who misses its copy leads by the record alone
 		}
 		a := &p.List[ref.Partition]
 		out[i] = nodeapi.Vouch{Epoch: a.LeaderEpoch, ConfigVersion: a.ConfigVersion, Settled: true, Proven: true, Bytes: 100}
@@ -171,17 +180,19 @@ func (r *rig) moving(t *testing.T) *metaapi.MovesResult {
 	return res
 }
 
-const movesShown = `
-# HELP narad_moves_blocked Moves of partitions that wait for what does not come by itself, by what; shown by the leading voter.
-# TYPE narad_moves_blocked gauge
-narad_moves_blocked{reason="copy_unverifiable"} 0
-narad_moves_blocked{reason="source_dead"} 0
-narad_moves_blocked{reason="target_dead"} 0
-narad_moves_blocked{reason="target_disk_full"} 0
-# HELP narad_moves_running Moves of partitions that are not blocked; shown by the leading voter.
-# TYPE narad_moves_running gauge
-narad_moves_running 1
-`
+// shows compares the metrics of moves: how many run, and how many are blocked by what.
+func (r *rig) shows(t *testing.T, running int, blocked map[metaapi.MoveBlocked]int) {
+	t.Helper()
+	want := "# HELP narad_moves_blocked Moves of partitions that wait for what does not come by itself, by what; shown by the leading voter.\n# TYPE narad_moves_blocked gauge\n"
+	for _, why := range []metaapi.MoveBlocked{"copy_unverifiable", "leader_unavailable", "source_dead", "target_dead", "target_disk_full"} {
+		want += fmt.Sprintf("narad_moves_blocked{reason=%q} %d\n", why, blocked[why])
+	}
+	want += "# HELP narad_moves_running Moves of partitions that are not blocked; shown by the leading voter.\n# TYPE narad_moves_running gauge\n"
+	want += fmt.Sprintf("narad_moves_running %d\n", running)
+	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(want), "narad_moves_running", "narad_moves_blocked"); err != nil {
+		t.Error(err)
+	}
+}
 
 // A move that is asked for goes through all its steps by itself, and another one
 // of that partition is refused meanwhile.
@@ -198,9 +209,7 @@ func TestMoveByName(t *testing.T) {
 	if _, err := r.StartMove(t.Context(), ask); !problem.HasCode(err, problem.MoveInProgress) {
 		t.Fatalf("a second time: %v", err)
 	}
-	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(movesShown), "narad_moves_running", "narad_moves_blocked"); err != nil {
-		t.Fatal(err)
-	}
+	r.shows(t, 1, nil)
 	r.nodes.hush(to, false)
 	testkit.Poll(t, patience, "it is there", func() bool {
 		b := r.parts(t)[0]
@@ -289,6 +298,75 @@ func TestANodeThatComesGetsItsShare(t *testing.T) {
 	}
 }
 
+// What is on its way to a node counts as there for what is moved away next: else all of
+// a decommission goes to the node that had least when it began, and stays there.
+func TestEvacuationCountsWhatIsOnItsWay(t *testing.T) {
+	r := movers(t, 20, "s1")
+	for _, id := range []string{"s2", "s3"} {
+		r.register(t, id, topic.RoleStorage)
+		r.nodes.hush(id, true) // what goes there does not arrive
+	}
+	for p := range int32(4) {
+		if _, err := r.StartMove(t.Context(), &metaapi.StartMoveRequest{Topic: "orders", Partition: p, From: "s1", To: "s2"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := (removals{r.Controller}).Evacuate(t.Context(), "s1", r.parts(t)[4:]); err != nil {
+		t.Fatal(err)
+	}
+	to := map[string]int{}
+	for _, row := range r.moving(t).Moves {
+		to[row.To]++
+	}
+	if to["s2"] != 4 || to["s3"] != 4 {
+		t.Fatalf("on their way to %v", to)
+	}
+}
+
+// What a decommission has not begun yet waits for a slot, as what a rebalance has.
+func TestWhatADecommissionHasNotBegunWaits(t *testing.T) {
+	const waiting = 2 // few: each move is several entries on the disk
+	r := movers(t, metaapi.MaxRunningMoves+waiting, "s1")
+	for _, id := range []string{"s2", "s3"} {
+		r.register(t, id, topic.RoleStorage)
+		r.nodes.hush(id, true) // what goes there does not arrive
+	}
+	r.joins(t, "s1", topic.RoleStorage)
+	if _, err := r.Decommission(t.Context(), &metaapi.DecommissionRequest{NodeID: "s1"}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Poll(t, patience, "8 move and 2 wait", func() bool {
+		res := r.moving(t)
+		return res.Running == metaapi.MaxRunningMoves && res.Waiting == waiting
+	})
+	for _, id := range []string{"s2", "s3"} {
+		r.nodes.hush(id, false)
+	}
+	testkit.Poll(t, patience, "nothing waits", func() bool {
+		res := r.moving(t)
+		return len(res.Moves) == 0 && res.Waiting == 0
+	})
+}
+
+// A rebalance that an administrator ends leaves nothing that waits for its turn.
+func TestAbortEndsWhatWaits(t *testing.T) {
+	r := movers(t, 40, "s1")
+	r.register(t, "s2", topic.RoleStorage)
+	r.nodes.hush("s2", true)
+	var res *metaapi.MovesResult
+	testkit.Poll(t, patience, "more is planned than there is room for", func() bool {
+		r.mono.Add(int64(time.Second))
+		res = r.moving(t)
+		return res.Waiting > 0
+	})
+	if _, err := r.AbortMove(t.Context(), &metaapi.AbortMoveRequest{Topic: "orders", Partition: res.Moves[0].Partition}); err != nil {
+		t.Fatal(err)
+	}
+	if res = r.moving(t); res.Waiting != 0 {
+		t.Fatalf("%d moves wait that nobody begins", res.Waiting)
+	}
+}
+
 // Growth places the new partitions and leaves the old ones alone.
 func TestGrowth(t *testing.T) {
 	r := movers(t, 2, "s1", "s2")
@@ -319,5 +397,49 @@ func TestGrowth(t *testing.T) {
 	}
 	if _, err := r.UpdateTopic(t.Context(), req); !problem.HasCode(err, problem.PreconditionFailed) {
 		t.Errorf("of an older version: %v", err)
+	}
+}
+
+// Growths under way count for what is placed next, each partition once, and a plan sees
+// them: two at one moment do not choose the same nodes.
+func TestGrowthUnderWayCounts(t *testing.T) {
+	r := movers(t, 3, "s1", "s2", "s3")
+	have, err := r.node.View().Topic("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := r.term.Load()
+	var list []topic.Assignment
+	for attempt := range topic.Incarnation(2) { // of which one will be refused
+		if list, err = r.placeMore(term, 1+attempt, have, 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if on := r.creates(t, r, "others", 1); on["s3"] != 1 {
+		t.Errorf("the third one at that moment is on %v", on)
+	}
+	all, err := r.allAssigned()
+	if err != nil || len(all) != 5 {
+		t.Errorf("%d partitions are planned with, %v", len(all), err)
+	}
+	grown := have.Config
+	grown.Partitions = 4
+	if _, _, err := r.propose(t.Context(), &metastate.GrowTopic{Name: have.Name, Incarnation: have.Incarnation, Version: have.Version, Config: grown, Added: list}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err = r.allAssigned(); err != nil || len(all) != 5 {
+		t.Errorf("%d partitions are planned with once they are there, %v", len(all), err)
+	}
+	for attempt := range topic.Incarnation(2) {
+		r.placed(term, 1+attempt)
+	}
+	have, err = r.node.View().Topic("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &metaapi.UpdateTopicRequest{Name: "orders", Incarnation: have.Incarnation, Version: have.Version, Config: have.Config}
+	req.Config.Partitions = 6
+	if _, err := r.UpdateTopic(t.Context(), req); err != nil || len(term.placing) != 0 {
+		t.Errorf("%v; %v stays in the books", err, term.placing)
 	}
 }

@@ -70,8 +70,8 @@ const maxTopicsCounted = 1 << 20
 // partitionGauges shows the standing, on the leading voter only, so that a sum
 // over voters counts nothing twice. It looks anew when something has changed.
 type partitionGauges struct {
-	view    metastate.View
-	leading func() bool
+	view  metastate.View
+	heard func() (missing map[string]missed, leading bool)
 
 	without, under, lost *prometheus.Desc
 
@@ -80,12 +80,12 @@ type partitionGauges struct {
 	last    standing
 }
 
-func newPartitionGauges(v metastate.View, leading func() bool) *partitionGauges {
+func newPartitionGauges(v metastate.View, heard func() (map[string]missed, bool)) *partitionGauges {
 	return &partitionGauges{
-		view: v, leading: leading,
+		view: v, heard: heard,
 		without: prometheus.NewDesc("narad_partitions_without_leader", "Partitions that no living node leads; shown by the leading voter.", nil, nil),
 		under:   prometheus.NewDesc("narad_partitions_under_replicated", "Partitions of several copies of which some cannot be used; shown by the leading voter.", nil, nil),
-		lost:    prometheus.NewDesc("narad_partitions_lost", "Partitions without a majority of copies on disks of record; shown by the leading voter.", nil, nil),
+		lost:    prometheus.NewDesc("narad_partitions_lost", "Partitions without a majority of copies on disks of record, or whose only copy its node misses; shown by the leading voter.", nil, nil),
 	}
 }
 
@@ -98,14 +98,24 @@ func (g *partitionGauges) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *partitionGauges) Collect(ch chan<- prometheus.Metric) {
-	if !g.leading() {
+	missing, leading := g.heard()
+	if !leading {
 		return
 	}
 	s, ok := g.look()
 	if !ok {
 		return // what is not known is not shown as 0
 	}
-	for d, n := range map[*prometheus.Desc]int{g.without: s.withoutLeader, g.under: s.underReplicated, g.lost: s.lost} {
+	shown := map[*prometheus.Desc]int{g.without: s.withoutLeader, g.under: s.underReplicated}
+	if lost, err := lostCopies(g.view, missing); err == nil {
+		for i := range lost.Nodes {
+			s.lost += lost.Nodes[i].Count
+		}
+		if s.lost > 0 || len(lost.Unknown) == 0 {
+			shown[g.lost] = s.lost
+		}
+	}
+	for d, n := range shown {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}
 }

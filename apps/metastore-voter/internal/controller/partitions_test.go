@@ -46,10 +46,10 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// oneTopic is a view with one partition.
+// oneTopic is a view with one topic.
 type oneTopic struct {
 	metastate.View
-	leader  string
+	list    []topic.Assignment
 	changed chan struct{}
 	looks   int
 }
@@ -60,21 +60,24 @@ func (v *oneTopic) Topics(string, string, int) ([]*topic.Topic, error) {
 }
 
 func (v *oneTopic) Assignments(string) (*metastate.Partitions, error) {
-	return &metastate.Partitions{List: []topic.Assignment{{Leader: v.leader, Replicas: []topic.Replica{{Node: "s1"}}}}}, nil
+	return &metastate.Partitions{List: v.list}, nil
 }
 
 func (v *oneTopic) Members() *metastate.MemberTable {
-	return &metastate.MemberTable{ByID: map[string]*topic.Member{"s1": {ID: "s1", Status: topic.StatusAlive}}}
+	return &metastate.MemberTable{ByID: map[string]*topic.Member{
+		"s1": {ID: "s1", Status: topic.StatusAlive}, "s2": {ID: "s2", Status: topic.StatusAlive},
+	}}
 }
 
 func (v *oneTopic) Changed() <-chan struct{} { return v.changed }
 
 // TestPartitionGauges: only the leader shows them, and only a change costs a look.
 func TestPartitionGauges(t *testing.T) {
-	v := &oneTopic{leader: "s1", changed: make(chan struct{})}
+	lone := []topic.Replica{{Node: "s1"}}
+	v := &oneTopic{list: []topic.Assignment{{Leader: "s1", Replicas: lone}}, changed: make(chan struct{})}
 	leading := false
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newPartitionGauges(v, func() bool { return leading }))
+	reg.MustRegister(newPartitionGauges(v, func() (map[string]missed, bool) { return nil, leading }))
 	if n, err := testutil.GatherAndCount(reg); n != 0 || err != nil {
 		t.Errorf("a follower shows %d series: %v", n, err)
 	}
@@ -87,12 +90,15 @@ func TestPartitionGauges(t *testing.T) {
 	if v.looks != 1 {
 		t.Errorf("%d looks without a change", v.looks)
 	}
-	v.leader = ""
+	three := topic.Assignment{Leader: "s2", Replicas: []topic.Replica{{Node: "s1", CopyID: 1}, {Node: "s2", CopyID: 2}, {Node: "gone", CopyID: 3}}}
+	v.list = []topic.Assignment{{Replicas: lone}, three, three}
 	close(v.changed)
 	v.changed = make(chan struct{})
-	want := "# HELP narad_partitions_without_leader Partitions that no living node leads; shown by the leading voter.\n" +
+	want := "# HELP narad_partitions_under_replicated Partitions of several copies of which some cannot be used; shown by the leading voter.\n" +
+		"# TYPE narad_partitions_under_replicated gauge\nnarad_partitions_under_replicated 2\n" +
+		"# HELP narad_partitions_without_leader Partitions that no living node leads; shown by the leading voter.\n" +
 		"# TYPE narad_partitions_without_leader gauge\nnarad_partitions_without_leader 1\n"
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "narad_partitions_without_leader"); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "narad_partitions_without_leader", "narad_partitions_under_replicated"); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.GatherAndLint(reg); len(problems) > 0 || err != nil {

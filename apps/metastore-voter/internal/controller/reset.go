@@ -48,6 +48,7 @@ func (c *Controller) ResetPartition(ctx context.Context, req *metaapi.ResetParti
 	if err != nil {
 		return nil, err
 	}
+	c.moves.Placed()
 	return &metaapi.ResetPartitionResult{Index: index, Node: next.Node}, nil
 }
 

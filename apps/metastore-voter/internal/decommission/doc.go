@@ -14,7 +14,7 @@
 //
 // Invariants: a gateway is removed only by its own answer of this moment that its
 // log is sealed and empty, or by an operator's word; a storage node only without a
-// copy, or by that word while it is dead; a voter only while 3 stay and a majority of
+// copy, or by that word while it is dead, or without those copies' disk; a voter only while 3 stay and a majority of
 // those answers. What is lost by somebody's word is logged by name before it is.
 //
 // It moves no partition itself: package moves begins what placement.Evacuate plans.

@@ -34,7 +34,9 @@ type State struct {
 	Servers []Server
 	Server  *Server // of the member and its disk of record; nil: in the configuration no more
 	// Copies are the partitions of which it has a copy, as a replica or an observer.
-	Copies  []topic.Assignment
+	Copies []topic.Assignment
+	// Factors are the replication factors of their topics, by name.
+	Factors map[string]int
 	Running int // moves under way that are not blocked
 	// Moving are the partitions under way.
 	Moving map[topic.Ref]bool
@@ -66,7 +68,7 @@ type Verdict struct {
 // with one of them.
 func unsafe(code string) bool {
 	switch code {
-	case metaapi.BelowMinVoters, metaapi.NoHealthyMajority, metaapi.NoReceivers, metaapi.BelowReplicationFactor, metaapi.OwnerDead:
+	case metaapi.BelowMinVoters, metaapi.NoHealthyMajority, metaapi.NoReceivers, metaapi.BelowReplicationFactor, metaapi.OwnerDead, metaapi.MemberAlive:
 		return true
 	}
 	return false
@@ -116,6 +118,22 @@ func reason(code, format string, args ...any) metaapi.Reason {
 
 // accepted tells whether somebody's word stands for a member that does not come back.
 func (s *State) accepted() bool { return s.Member.LossAcceptedBy != "" }
+
+// Living is why nobody can give up what the member has: it is not marked dead, and has the
+// disk of each of its copies. nil: its loss can be accepted. A word about a member that
+// lives would hold for a silence that nobody has seen yet.
+func (s *State) Living() *metaapi.Reason {
+	if s.dead() {
+		return nil
+	}
+	for i := range s.Copies {
+		if own, replica := s.Copies[i].ReplicaOn(s.Member.ID); replica && own.DiskID != s.Member.DiskID {
+			return nil
+		}
+	}
+	r := reason(metaapi.MemberAlive, "%s is not marked dead, and none of its copies is on a disk that it lost: there is no loss to accept; leave accept_data_loss out", s.Member.ID)
+	return &r
+}
 
 func (s *State) dead() bool { return s.Member.Status == topic.StatusDead }
 
@@ -176,8 +194,9 @@ func (s *State) Settled() []topic.Assignment {
 	return out
 }
 
-// receivers: somebody has to be there for what is left, and as many nodes as the
-// replicas of one partition.
+// receivers: somebody has to be there for what is left, and as many nodes as a topic is to
+// have replicas. How many a partition has is no measure: it has fewer after a reset, and
+// one more in the middle of a move.
 func (s *State) receivers() []metaapi.Reason {
 	live := 0
 	for id, m := range s.Members {
@@ -190,14 +209,14 @@ func (s *State) receivers() []metaapi.Reason {
 	}
 	var short []string
 	for i := range s.Copies {
-		if a := &s.Copies[i]; !s.orphan(a) && len(s.wanted(a)) > live {
+		if a := &s.Copies[i]; !s.orphan(a) && s.Factors[a.Topic] > live {
 			short = append(short, a.Topic)
 		}
 	}
 	if len(short) == 0 {
 		return s.room()
 	}
-	r := reason(metaapi.BelowReplicationFactor, "%d other live storage nodes are fewer than the replicas that partitions of some topics have", live)
+	r := reason(metaapi.BelowReplicationFactor, "%d other live storage nodes are fewer than the replicas that some topics are to have", live)
 	return []metaapi.Reason{about(r, short)}
 }
 
@@ -228,16 +247,6 @@ func (s *State) room() []metaapi.Reason {
 	}
 	r := reason(metaapi.NoReceivers, "%d partitions of %s have nowhere to go: the disks of %d live storage nodes are %d %% full or more", len(stay), s.Member.ID, full, placement.FullPercent)
 	return []metaapi.Reason{about(r, stay)}
-}
-
-// wanted is the replica set that a partition is to have at the end: in the middle of
-// a move source and destination count once.
-func (s *State) wanted(a *topic.Assignment) []topic.Replica {
-	set := a.Replicas
-	if s.Moving[a.Ref] && len(a.Observers) == 0 && len(set)%2 == 0 {
-		set = set[:len(set)-1]
-	}
-	return set
 }
 
 // turn says that partitions wait until other moves have ended.

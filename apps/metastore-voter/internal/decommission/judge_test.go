@@ -15,7 +15,7 @@ import (
 // sound is a cluster of five voters, four storage nodes and two gateways in which
 // nothing is wrong; the member that drains is id, and v1 leads.
 func sound(id string) *State {
-	s := &State{Self: "v1", Members: map[string]*topic.Member{}, Moving: map[topic.Ref]bool{}}
+	s := &State{Self: "v1", Members: map[string]*topic.Member{}, Moving: map[topic.Ref]bool{}, Factors: map[string]int{}}
 	for i, m := range strings.Fields("v1 v2 v3 v4 v5 s1 s2 s3 s4 g1 g2") {
 		role := map[byte]topic.MemberRole{'v': topic.RoleVoter, 's': topic.RoleStorage, 'g': topic.RoleGateway}[m[0]]
 		s.Members[m] = &topic.Member{ID: m, Role: role, Status: topic.StatusAlive, DiskID: topic.ID64(i + 1)}
@@ -32,13 +32,14 @@ func sound(id string) *State {
 	return s
 }
 
-// copies puts a partition of a topic on nodes.
+// copies puts a partition of a topic on nodes; the topic is to have as many replicas.
 func (s *State) copies(name string, nodes ...string) {
 	a := topic.Assignment{Ref: topic.Ref{Topic: name, Incarnation: 9, Partition: int32(len(s.Copies))}, Leader: nodes[0]}
 	for _, n := range nodes {
 		a.Replicas = append(a.Replicas, topic.Replica{Node: n, DiskID: s.Members[n].DiskID, CopyID: 5})
 	}
 	s.Copies = append(s.Copies, a)
+	s.Factors[name] = len(nodes)
 }
 
 // change changes a member in both places where it stands.
@@ -110,9 +111,19 @@ func TestJudge(t *testing.T) {
 		}, Wait, metaapi.BelowReplicationFactor, 0},
 		"a pair in the middle of its move": {"s1", func(s *State) {
 			s.copies("a", "s1", "s2")
+			s.Factors["a"] = 1
 			s.Moving[s.Copies[0].Ref] = true
 			s.change("s3", dead)
 			s.change("s4", dead)
+		}, Wait, "", 0},
+		"two nodes for one that was reset, of three": {"s1", func(s *State) {
+			s.copies("a", "s1")
+			s.Factors["a"] = 3
+			s.change("s4", dead)
+		}, Wait, metaapi.BelowReplicationFactor, 0},
+		"three nodes for one that was reset": {"s1", func(s *State) {
+			s.copies("a", "s1")
+			s.Factors["a"] = 3
 		}, Wait, "", 0},
 		"a dead node with a lone copy": {"s1", func(s *State) { s.copies("a", "s1"); s.change("s1", dead) }, Wait, metaapi.OwnerDead, 0},
 		"its loss is accepted":         {"s1", func(s *State) { s.copies("a", "s1"); s.change("s1", dead); s.change("s1", accepted) }, Remove, "", 1},
@@ -242,12 +253,45 @@ func TestUnsafe(t *testing.T) {
 	var all []metaapi.Reason
 	for _, code := range []string{
 		metaapi.BelowMinVoters, metaapi.NoHealthyMajority, metaapi.NoReceivers, metaapi.BelowReplicationFactor, metaapi.OwnerDead,
-		metaapi.DispatchBacklog, metaapi.MoveBudgetFull, metaapi.LeaderTransfer, metaapi.NodeStatusUnavailable,
+		metaapi.DispatchBacklog, metaapi.MoveBudgetFull, metaapi.LeaderTransfer, metaapi.NodeStatusUnavailable, metaapi.MemberAlive,
 	} {
 		all = append(all, metaapi.Reason{Code: code})
 	}
-	if got := Unsafe(all); len(got) != 5 || got[4].Code != metaapi.OwnerDead {
+	if got := Unsafe(all); len(got) != 6 || got[4].Code != metaapi.OwnerDead || got[5].Code != metaapi.MemberAlive {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Only what a dead member has can be given up, or what a living one had on another disk.
+func TestLiving(t *testing.T) {
+	for name, c := range map[string]struct {
+		id    string
+		spoil func(*State)
+		code  string
+	}{
+		"it lives":                 {"s1", func(s *State) { s.copies("a", "s1") }, metaapi.MemberAlive},
+		"it lives without a copy":  {"s1", nil, metaapi.MemberAlive},
+		"it is dead":               {"s1", func(s *State) { s.copies("a", "s1"); s.change("s1", dead) }, ""},
+		"its disk was changed":     {"s1", func(s *State) { s.copies("a", "s1"); s.change("s1", func(m *topic.Member) { m.DiskID = 77 }) }, ""},
+		"another one's was":        {"s1", func(s *State) { s.copies("a", "s1", "s2"); s.change("s2", func(m *topic.Member) { m.DiskID = 77 }) }, metaapi.MemberAlive},
+		"a gateway that is silent": {"g1", func(s *State) { s.Gateway = nil }, metaapi.MemberAlive},
+		"a gateway that is dead":   {"g1", func(s *State) { s.change("g1", dead) }, ""},
+		"an observer on a disk that it has not": {"s1", func(s *State) {
+			s.copies("a", "s2")
+			s.Copies[0].Observers = []topic.Replica{{Node: "s1", DiskID: 77}}
+		}, metaapi.MemberAlive},
+	} {
+		s := sound(c.id)
+		if c.spoil != nil {
+			c.spoil(s)
+		}
+		code := ""
+		if r := s.Living(); r != nil {
+			code = r.Code
+		}
+		if code != c.code {
+			t.Errorf("%s: %q, want %q", name, code, c.code)
+		}
 	}
 }
 

@@ -132,6 +132,7 @@ func (r *Runner) step(ctx context.Context, s *State) {
 			err = r.bury(ctx, s, v)
 		}
 	case Bury:
+		r.auditCopies(s, v) // what went since the server was removed, or what a lost leader said before
 		err = r.bury(ctx, s, v)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -157,6 +158,10 @@ func (r *Runner) audit(s *State, v Verdict) {
 		r.cfg.Log.Error("AUDIT data loss accepted: accepted messages that only this gateway has are given up", "member", s.Member.ID,
 			"by", s.Member.LossAcceptedBy, "disk", s.Member.DiskID.String(), "records_at_last_heartbeat", s.Member.WALBacklog)
 	}
+	r.auditCopies(s, v)
+}
+
+func (r *Runner) auditCopies(s *State, v Verdict) {
 	for part := range slices.Chunk(v.Lost, maxRefsLogged) {
 		names := make([]string, len(part))
 		for i, ref := range part {

@@ -146,6 +146,19 @@ func TestAcceptedLossIsLoggedBeforeItHappens(t *testing.T) {
 	if !m.loss || len(m.states) != 0 {
 		t.Errorf("%q, with loss %v", m.did, m.loss)
 	}
+	// Of what is accepted after its server has gone, too.
+	late := sound("s1")
+	late.copies("pay", "s1")
+	late.change("s1", dead)
+	late.change("s1", accepted)
+	late.Server = nil
+	log.Reset()
+	(&meta{states: map[string]*State{"s1": late}}).passes(t, 1, slog.New(slog.NewTextHandler(&log, nil)))
+	said = log.String()
+	at, then = strings.Index(said, "AUDIT"), strings.Index(said, "the member was removed")
+	if at < 0 || then < at || !strings.Contains(said, "pay/0@") || !strings.Contains(said, "by=ann") {
+		t.Errorf("the log says %s", said)
+	}
 	g := sound("g1")
 	g.Gateway = nil
 	g.change("g1", dead)

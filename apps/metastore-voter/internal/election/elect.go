@@ -24,6 +24,9 @@ type contest struct {
 	positions [][]byte // that the elected one begins with, in union
 	finished  bool
 	damaged   bool // a majority promised, and nobody of it may lead
+	chain     int  // of those of one number none is elected unless all are reached; 0: alone
+	holds     bool // its leader holds, the wanted replica has everything
+	behind    bool // its leader says that the wanted replica has not
 }
 
 // answer is the promise of one replica.

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/narad-mq/narad/libs/metastate"
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -25,7 +30,7 @@ type cluster struct {
 	topics  map[string][]topic.Assignment
 	down    map[string]bool         // does not answer
 	has     map[string]Promise      // by node/topic/partition: what a fence answers
-	leads   map[string]bool         // by node: Standing says that it leads what it is asked about
+	serves  map[string]bool         // by node: Standing says that it leads what it is asked about
 	fetched map[string]int64        // by node: FetchedAgoMS
 	primed  map[string][][]byte     // by node
 	behind  map[string]bool         // by node: a hand-over to it is not reached
@@ -37,7 +42,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t: t, view: testkit.NewMeta(), topics: map[string][]topic.Assignment{}, down: map[string]bool{}, has: map[string]Promise{},
-		leads: map[string]bool{}, fetched: map[string]int64{}, primed: map[string][][]byte{}, behind: map[string]bool{}, held: map[topic.Ref]string{},
+		serves: map[string]bool{}, fetched: map[string]int64{}, primed: map[string][][]byte{}, behind: map[string]bool{}, held: map[topic.Ref]string{},
 	}
 	for i := 1; i <= 5; i++ {
 		c.member(fmt.Sprintf("s%d", i), topic.StatusAlive)
@@ -164,6 +169,10 @@ func (c *cluster) HandOver(_ context.Context, node string, items []HandOver) ([]
 	defer c.mu.Unlock()
 	out := make([]bool, len(items))
 	for i, it := range items {
+		if it.To == (topic.Replica{}) {
+			delete(c.held, it.Ref)
+			continue
+		}
 		out[i] = !c.behind[it.To.Node]
 		if out[i] {
 			c.held[it.Ref] = it.To.Node
@@ -185,7 +194,7 @@ func (c *cluster) Standing(_ context.Context, node string, refs []topic.Ref) ([]
 		if !ok {
 			ago = 60_000
 		}
-		out[i] = Standing{Leads: c.leads[node], FetchedAgoMS: ago}
+		out[i] = Standing{Leads: c.serves[node], FetchedAgoMS: ago}
 	}
 	return out, nil
 }
@@ -195,12 +204,44 @@ func (c *cluster) runner(timing Timing) *term {
 	start := time.Now()
 	r, err := New(Config{
 		View: c.view, Index: c.view, Nodes: c, Propose: c.propose, Log: slog.New(slog.DiscardHandler), Timing: timing,
-		Mono: func() time.Duration { return time.Since(start) },
+		Mono:    func() time.Duration { return time.Since(start) },
+		Members: c.members,
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return r.newTerm()
+}
+
+func (c *cluster) members() (out []topic.Member) {
+	for _, m := range c.view.Members().ByID {
+		out = append(out, *m)
+	}
+	slices.SortFunc(out, func(a, b topic.Member) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// leads counts what each node leads of some topics.
+func (c *cluster) leads(names ...string) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]int{}
+	for _, name := range names {
+		for _, a := range c.topics[name] {
+			out[a.Leader]++
+		}
+	}
+	return out
+}
+
+// set changes the first partitions of a topic.
+func (c *cluster) set(name string, n int, change func(p int, a *topic.Assignment)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range n {
+		change(p, &c.topics[name][p])
+	}
+	c.publishLocked(name)
 }
 
 func (c *cluster) leader(name string, p int) string {
@@ -227,7 +268,7 @@ func TestDeadLeader(t *testing.T) {
 	c.member("s1", topic.StatusDead)
 	c.down["s1"] = true
 	c.runner(Timing{}).pass(t.Context())
-	c.want("a", 0, "s2@2")
+	c.want("a", 0, "s3@2") // it leads less
 	c.want("a", 5, "s3@2") // it has more
 	c.want("b", 1, "s2@1") // its leader lives
 	if len(c.entries) != 2 {
@@ -333,11 +374,13 @@ func TestPositionsOfTheNewestGenerationTravel(t *testing.T) {
 
 // A hint elects early only when the leader is silent and no follower fetched
 // from it since; and at most three times in 30 s.
-func TestSuspicion(t *testing.T) {
+func TestSuspicion(t *testing.T) { synctest.Test(t, suspicion) }
+
+func suspicion(t *testing.T) {
 	fast := Timing{Probe: 30 * time.Millisecond, Call: 100 * time.Millisecond, Silence: 10 * time.Millisecond}
 	c := newCluster(t)
 	c.topic("a", 1, "s1")
-	c.leads["s1"] = true
+	c.serves["s1"] = true
 	c.runner(fast).check(t.Context(), "s1")
 	c.want("a", 0, "s1@1") // it answers
 
@@ -365,7 +408,9 @@ func TestSuspicion(t *testing.T) {
 // A leader that only the controller reaches has the longest log, with what nobody
 // else has; it is not elected again and again. When the others are too few it is
 // asked, too: it may have given up.
-func TestForsakenLeaderIsNotElectedAgain(t *testing.T) {
+func TestForsakenLeaderIsNotElectedAgain(t *testing.T) { synctest.Test(t, forsakenLeader) }
+
+func forsakenLeader(t *testing.T) {
 	fast := Timing{Probe: 30 * time.Millisecond, Call: 100 * time.Millisecond, Silence: 10 * time.Millisecond}
 	c := newCluster(t)
 	c.topic("a", 1, "s1")
@@ -379,6 +424,39 @@ func TestForsakenLeaderIsNotElectedAgain(t *testing.T) {
 	c.member("s3", topic.StatusDead)
 	c.runner(fast).check(t.Context(), "s1")
 	c.want("a", 0, "s1@2")
+}
+
+// What a node led that is dead or silent, or stops while nobody has everything, is shared
+// among the others.
+func TestWhatANodeLedIsShared(t *testing.T) { synctest.Test(t, shared) }
+
+func shared(t *testing.T) {
+	fast := Timing{Probe: 30 * time.Millisecond, Call: 100 * time.Millisecond, Silence: 10 * time.Millisecond}
+	for name, end := range map[string]func(c *cluster){
+		"dead": func(c *cluster) {
+			c.down["s1"] = true
+			c.member("s1", topic.StatusDead)
+			c.runner(fast).pass(t.Context())
+		},
+		"silent": func(c *cluster) {
+			c.down["s1"] = true
+			c.runner(fast).check(t.Context(), "s1")
+		},
+		"stops": func(c *cluster) {
+			c.behind["s2"], c.behind["s3"] = true, true
+			if left, err := c.runner(fast).StepDown(t.Context(), "s1"); err != nil || left != 0 {
+				t.Errorf("left %d, %v", left, err)
+			}
+		},
+	} {
+		c := newCluster(t)
+		c.topic("a", 30, "s1")
+		c.topic("b", 4, "s2")
+		end(c)
+		if got, want := c.leads("a", "b"), (map[string]int{"s2": 17, "s3": 17}); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
 }
 
 func TestStepDown(t *testing.T) {
@@ -464,31 +542,129 @@ func TestElectionThatWasOvertaken(t *testing.T) {
 	}
 }
 
+// aMinutePasses lets what was refused be asked again.
+func aMinutePasses(r *term) {
+	clear(r.notGiven)
+	clear(r.notTaken)
+}
+
+// Leaderships are evened out, some in each pass; what cannot be handed over is not asked
+// again so soon.
 func TestBalance(t *testing.T) {
 	c := newCluster(t)
-	c.topic("a", 20, "s2")
-	c.topic("b", 1, "s1")
+	c.topic("a", 30, "s2")
 	r := c.runner(Timing{Balance: time.Nanosecond})
 	r.pass(t.Context())
-	back := 0
-	for p := range 20 {
-		if c.leader("a", p) == "s1@2" {
-			back++
-		}
-	}
-	if back != maxBalanced {
-		t.Fatalf("%d moved back in one pass", back)
+	if got := c.leads("a"); got["s2"] != 30-maxBalanced {
+		t.Fatalf("%v after one pass, %d are handed over in one", got, maxBalanced)
 	}
 	r.pass(t.Context())
-	c.want("a", 19, "s1@2")
+	want := map[string]int{"s1": 10, "s2": 10, "s3": 10}
+	if got := c.leads("a"); !maps.Equal(got, want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	done := len(c.entries)
+	r.pass(t.Context())
+	if len(c.entries) != done {
+		t.Fatal("it is not at rest")
+	}
 
-	c.topic("c", 1, "s3")
-	c.behind["s1"] = true
+	c.topic("b", 3, "s3")
+	c.behind["s1"], c.behind["s2"] = true, true
 	r.pass(t.Context())
-	c.want("c", 0, "s3@1")
-	c.behind["s1"] = false
+	c.behind["s1"], c.behind["s2"] = false, false
 	r.pass(t.Context())
-	c.want("c", 0, "s3@1") // not asked again so soon
+	if got := c.leads("b"); got["s3"] < 1 {
+		t.Fatalf("%v: asked again at once", got)
+	}
+	aMinutePasses(r)
+	r.pass(t.Context())
+	if got := c.leads("a", "b"); got["s1"] != 11 || got["s2"] != 11 || got["s3"] != 11 {
+		t.Fatalf("%v", got)
+	}
+}
+
+// A node whose copies are behind for long keeps no others from being evened out.
+func TestBalanceBesideWhoIsBehind(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 60, "s1")
+	c.set("a", 60, func(p int, a *topic.Assignment) {
+		if p < 20 {
+			a.Leader = "s2"
+		}
+	})
+	c.behind["s3"] = true
+	r := c.runner(Timing{Balance: time.Nanosecond})
+	for range 3 {
+		r.pass(t.Context())
+	}
+	if got, want := c.leads("a"), (map[string]int{"s1": 30, "s2": 30}); !maps.Equal(got, want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	c.behind["s3"] = false
+	aMinutePasses(r)
+	for range 3 {
+		r.pass(t.Context())
+	}
+	if got, want := c.leads("a"), (map[string]int{"s1": 20, "s2": 20, "s3": 20}); !maps.Equal(got, want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+}
+
+// Nodes that were restarted one by one lead what they led before.
+func TestBalanceBringsHome(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 9, "s1")
+	c.set("a", 9, func(p int, a *topic.Assignment) { // each set begins with another one, and is led by the next
+		rot := p % 3
+		a.Replicas = append(slices.Clone(a.Replicas[rot:]), a.Replicas[:rot]...)
+		a.Leader = a.Replicas[1].Node
+	})
+	c.behind["s3"] = true
+	r := c.runner(Timing{Balance: time.Nanosecond})
+	r.pass(t.Context())
+	if len(c.entries) > 0 {
+		t.Fatalf("%v: a part of a circle was handed over", c.leads("a"))
+	}
+	if len(c.held) > 0 {
+		t.Fatalf("leaders hold for nothing: %v", c.held)
+	}
+	c.behind["s3"] = false
+	aMinutePasses(r)
+	r.pass(t.Context())
+	for p := range 9 {
+		c.want("a", p, fmt.Sprintf("s%d@2", p%3+1))
+	}
+}
+
+// What moves is left to its move, and what a node that drains leads; neither such a node
+// nor one whose disk is full gets anything.
+func TestBalanceLeavesAlone(t *testing.T) {
+	c := newCluster(t)
+	c.topic("a", 6, "s1")
+	c.set("a", 6, func(p int, a *topic.Assignment) {
+		if to := (topic.Replica{Node: "s4", DiskID: 1, CopyID: 4}); p%2 == 0 {
+			a.Observers = []topic.Replica{to}
+		} else {
+			a.Replicas = append(a.Replicas, to)
+		}
+	})
+	r := c.runner(Timing{Balance: time.Nanosecond})
+	r.pass(t.Context())
+	if len(c.entries) > 0 {
+		t.Fatalf("what moves was handed over: %v", c.leads("a"))
+	}
+
+	c = newCluster(t)
+	c.view.PutMember(topic.Member{ID: "s2", Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 1, Draining: true})
+	c.view.PutMember(topic.Member{ID: "s3", Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 1, DiskUsedPercent: placement.FullPercent})
+	c.topic("a", 6, "s1")
+	c.topic("b", 6, "s2")
+	r = c.runner(Timing{Balance: time.Nanosecond})
+	r.pass(t.Context())
+	if len(c.entries) > 0 {
+		t.Fatalf("%v, %v", c.leads("a"), c.leads("b"))
+	}
 }
 
 func TestRunFollowsTheView(t *testing.T) {

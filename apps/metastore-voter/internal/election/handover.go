@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/narad-mq/narad/libs/placement"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -16,10 +17,11 @@ import (
 func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error) {
 	tried := map[topic.Ref][]string{}
 	for ctx.Err() == nil {
-		list, _, err := r.ledBy(node, tried)
+		all, led, err := r.ledBy(node)
 		if err != nil {
 			return 0, err
 		}
+		list := handOvers(all, r.cfg.View.Members().ByID, led, tried)
 		if len(list) == 0 {
 			break
 		}
@@ -28,7 +30,7 @@ func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error
 			tried[c.a.Ref] = append(tried[c.a.Ref], c.wanted)
 		}
 	}
-	_, rest, err := r.ledBy(node, nil)
+	rest, led, err := r.ledBy(node)
 	if err != nil {
 		return 0, err
 	}
@@ -36,7 +38,7 @@ func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error
 	m := members(r.cfg.View.Members().ByID)
 	for i := range rest {
 		if others := without(&rest[i], node); electable(&others, m) {
-			list = append(list, &contest{a: rest[i], wanted: successor(&rest[i], m, map[string]int{}), avoided: node})
+			list = append(list, &contest{a: rest[i], wanted: successor(&rest[i], m, led), avoided: node})
 		}
 	}
 	if ctx.Err() != nil || len(list) == 0 {
@@ -47,20 +49,29 @@ func (r *Runner) StepDown(ctx context.Context, node string) (left int, err error
 	return len(rest) - r.elect(ctx, list, "planned"), nil
 }
 
-// ledBy lists what a node leads, and the hand-overs of it to somebody who was not
-// tried yet.
-func (r *Runner) ledBy(node string, tried map[topic.Ref][]string) (list []*contest, all []topic.Assignment, err error) {
-	m := members(r.cfg.View.Members().ByID)
-	led := map[string]int{}
-	err = r.each(func(a *topic.Assignment) {
-		led[a.Leader]++
-		if a.Leader == node && len(a.Replicas) > 1 {
-			all = append(all, *a)
-		}
-	})
-	if err != nil {
+// ledBy lists the partitions of several replicas that a node leads, and how many each
+// node leads of all.
+func (r *Runner) ledBy(node string) (all []topic.Assignment, led map[string]int, err error) {
+	all, err = r.cfg.Index.Led(func(leader topic.Replica) bool { return leader.Node == node })
+	if err != nil || len(all) == 0 {
 		return nil, nil, err
 	}
+	led, err = r.leads()
+	return all, led, err
+}
+
+// leads is how many partitions each node leads.
+func (r *Runner) leads() (map[string]int, error) {
+	loads, err := r.cfg.Index.Loads(nil)
+	led := make(map[string]int, len(loads))
+	for node, l := range loads {
+		led[node] = l.Leads
+	}
+	return led, err
+}
+
+// handOvers are those of what one node leads to somebody who was not tried yet.
+func handOvers(all []topic.Assignment, m members, led map[string]int, tried map[topic.Ref][]string) (list []*contest) {
 	for i := range all {
 		fresh := all[i]
 		for _, id := range tried[fresh.Ref] {
@@ -71,7 +82,7 @@ func (r *Runner) ledBy(node string, tried map[topic.Ref][]string) (list []*conte
 			list = append(list, c)
 		}
 	}
-	return list, all, nil
+	return list
 }
 
 // Give hands the leadership of a partition, as it was read, to one of its
@@ -84,33 +95,57 @@ func (r *Runner) Give(ctx context.Context, a topic.Assignment, to string) bool {
 	return r.handOver(ctx, []*contest{c}, "move") == 1 && c.elected.Node == to
 }
 
-// balance moves some leaderships back to the first replica of their set.
+// balance hands over some leaderships, as placement.Lead plans it.
 func (r *term) balance(ctx context.Context, m members) {
 	now := r.cfg.Mono()
-	var list []*contest
-	err := r.each(func(a *topic.Assignment) {
-		at, refused := r.notBack[a.Ref]
-		if len(list) < maxBalanced && displaced(a, m) && electable(a, m) && (!refused || now-at >= notBackFor) {
-			list = append(list, &contest{a: *a, wanted: a.Replicas[0].Node})
+	loads, err := r.cfg.Index.Loads(nil)
+	if err != nil {
+		return
+	}
+	var free []*topic.Assignment
+	err = r.each(func(a *topic.Assignment, factor int) {
+		at, refused := r.notGiven[a.Ref]
+		if !moving(a, factor) && electable(a, m) && (!refused || now-at >= notGivenFor) {
+			free = append(free, a)
 		}
 	})
-	if err != nil || len(list) == 0 {
+	if err != nil {
+		return
+	}
+	nodes := placement.Loaded(r.cfg.Members(), loads)
+	for i := range nodes {
+		if at, behind := r.notTaken[nodes[i].ID]; behind && now-at < notGivenFor {
+			nodes[i].Full = true // it may give, as one whose disk is
+		}
+	}
+	var list []*contest
+	for i, chain := range placement.Lead(nodes, free, maxBalanced) {
+		for _, h := range chain {
+			list = append(list, &contest{a: *free[h.At], wanted: h.To, chain: i + 1})
+		}
+	}
+	if len(list) == 0 {
 		return
 	}
 	r.handOver(ctx, list, "balance")
-	if len(r.notBack) > maxEarlyKept {
-		clear(r.notBack)
+	if len(r.notGiven) > maxEarlyKept {
+		clear(r.notGiven)
 	}
 	for _, c := range list {
 		if !c.finished {
-			r.notBack[c.a.Ref] = now
+			r.notGiven[c.a.Ref] = now
+		}
+		if c.behind {
+			r.notTaken[c.wanted] = now
 		}
 	}
 }
 
-// notBackFor is how long a leadership that could not be moved back stays where
-// it is: its first replica is still catching up.
-const notBackFor = time.Minute
+// notGivenFor is how long a leadership that could not be handed over for balance stays
+// where it is: the replica that was to get it, or one of the same chain, is still
+// catching up. So long its node gets no other one either: there may be hundreds that it
+// is behind in, and the others are to be evened out meanwhile.
+const notGivenFor = time.Minute
 
 // handOver lets the leaders stop until the wanted replicas have everything, and
 // then elects; it answers how many changed hands. A partition whose follower is
@@ -122,10 +157,34 @@ func (r *Runner) handOver(ctx context.Context, list []*contest, reason string) i
 			break
 		}
 		r.turn.Lock()
-		done += r.elect(ctx, r.reached(ctx, part), reason)
+		ready, broken := whole(part, r.reached(ctx, part))
+		var off sync.WaitGroup
+		off.Go(func() { r.ask(ctx, broken, false) })
+		done += r.elect(ctx, ready, reason)
+		off.Wait()
 		r.turn.Unlock()
 	}
 	return done
+}
+
+// whole separates what was reached of a chain of which not all was: its leaders hold for
+// nothing.
+func whole(asked, reached []*contest) (ready, broken []*contest) {
+	lack := map[int]int{}
+	for _, c := range asked {
+		lack[c.chain]++
+	}
+	for _, c := range reached {
+		lack[c.chain]--
+	}
+	for _, c := range reached {
+		if c.chain != 0 && lack[c.chain] > 0 {
+			broken = append(broken, c)
+		} else {
+			ready = append(ready, c)
+		}
+	}
+	return ready, broken
 }
 
 // maxHandedOver bounds the partitions that stand still together: they wait for
@@ -135,37 +194,41 @@ const maxHandedOver = 32
 // reached asks the leaders to hold, and returns the contests whose wanted
 // replica has everything.
 func (r *Runner) reached(ctx context.Context, list []*contest) []*contest {
+	r.ask(ctx, list, true)
+	out := slices.DeleteFunc(slices.Clone(list), func(c *contest) bool { return !c.holds })
+	slices.SortFunc(out, func(a, b *contest) int { return byRef(&a.a, &b.a) })
+	return out
+}
+
+// ask asks each leader to hold for the wanted replica, or to go on because no election
+// comes: one that is not told goes on a moment later.
+func (r *Runner) ask(ctx context.Context, list []*contest, hold bool) {
 	byNode := map[string][]*contest{}
 	for _, c := range list {
 		byNode[c.a.Leader] = append(byNode[c.a.Leader], c)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Call)
 	defer cancel()
-	var mu sync.Mutex // guards out
-	var out []*contest
 	var calls sync.WaitGroup
 	for node, contests := range byNode {
 		calls.Go(func() {
 			items := make([]HandOver, 0, len(contests))
 			for _, c := range contests {
-				to, _ := c.a.ReplicaOn(c.wanted)
-				items = append(items, HandOver{Ref: c.a.Ref, Epoch: c.a.LeaderEpoch, To: to})
+				it := HandOver{Ref: c.a.Ref, Epoch: c.a.LeaderEpoch}
+				if hold {
+					it.To, _ = c.a.ReplicaOn(c.wanted)
+				}
+				items = append(items, it)
 			}
 			ok, err := r.cfg.Nodes.HandOver(ctx, node, items)
 			if err != nil || len(ok) != len(items) {
 				r.cfg.Log.Debug("a leader did not answer a hand-over", "node", node, "partitions", len(items), "err", err)
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
 			for i, c := range contests {
-				if ok[i] {
-					out = append(out, c)
-				}
+				c.holds, c.behind = hold && ok[i], c.behind || hold && !ok[i]
 			}
 		})
 	}
 	calls.Wait()
-	slices.SortFunc(out, func(a, b *contest) int { return byRef(&a.a, &b.a) })
-	return out
 }

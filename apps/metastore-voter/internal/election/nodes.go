@@ -15,7 +15,8 @@ type Nodes interface {
 	// answer means that it keeps them until the leadership begins.
 	Prime(ctx context.Context, node string, items []Prime) error
 	// HandOver asks a leader to stop appending until a follower has all it has;
-	// one answer per item tells whether it was reached.
+	// one answer per item tells whether it was reached. One that names no follower lets
+	// the leader go on.
 	HandOver(ctx context.Context, node string, items []HandOver) ([]bool, error)
 	// Standing asks a node how it stands to partitions: one answer per item.
 	Standing(ctx context.Context, node string, refs []topic.Ref) ([]Standing, error)
@@ -50,7 +51,7 @@ type Prime struct {
 	Positions [][]byte // of the highest generation, one per replica that has it
 }
 
-// HandOver names the follower that is to lead.
+// HandOver names the follower that is to lead; the zero replica: none, there is no hand-over.
 type HandOver struct {
 	topic.Ref
 	Epoch topic.Epoch

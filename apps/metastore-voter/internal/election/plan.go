@@ -54,15 +54,10 @@ func successor(a *topic.Assignment, m members, led map[string]int) string {
 	return best
 }
 
-// displaced tells whether the partition is led by another replica than the first
-// of its set although that one could: leaderships that elections moved go back,
-// so that a cluster whose nodes restarted one by one is balanced again.
-func displaced(a *topic.Assignment, m members) bool {
-	if len(a.Replicas) < 2 || a.Leader == "" || a.Replicas[0].Node == a.Leader {
-		return false
-	}
-	first := a.Replicas[0]
-	return m.usable(first) && first.CopyID != 0 && !m[first.Node].Draining
+// moving tells whether a copy of the partition is on its way to another node: the move
+// has a say in who leads it, and balance has none.
+func moving(a *topic.Assignment, factor int) bool {
+	return len(a.Observers) > 0 || len(a.Replicas) > factor
 }
 
 const (

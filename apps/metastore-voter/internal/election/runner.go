@@ -26,8 +26,8 @@ const (
 	maxSuspects = 64
 	// settleTime lets a burst of changes cost one look over all partitions.
 	settleTime = 20 * time.Millisecond
-	// maxBalanced bounds the leaderships that one pass moves back: each is a short
-	// pause of its partition.
+	// maxBalanced bounds the leaderships that one pass hands over for balance: each is
+	// a short pause of its partition.
 	maxBalanced = 16
 )
 
@@ -39,7 +39,7 @@ type Timing struct {
 	Silence time.Duration // a leader whose followers all got no answer for so long is not alive; 600 ms
 	Grace   time.Duration // how long replicas beyond the majority are waited for; 50 ms
 	Retry   time.Duration // between passes while a partition has no leader; 1 s
-	Balance time.Duration // between passes that move leaderships back; 10 s
+	Balance time.Duration // between passes that even leaderships out; 10 s
 }
 
 func (t Timing) withDefaults() Timing {
@@ -65,6 +65,7 @@ func (t Timing) withDefaults() Timing {
 type Config struct {
 	View     metastate.View
 	Index    metastate.Index
+	Members  func() []topic.Member // by id, with the use of their disks as last heard
 	Nodes    Nodes
 	Propose  func(context.Context, metastate.Entry) (*metastate.Result, error)
 	Log      *slog.Logger
@@ -91,12 +92,13 @@ type Runner struct {
 type term struct {
 	*Runner
 	early    early
-	notBack  map[topic.Ref]time.Duration // when moving a leadership back was refused
-	balanced time.Duration               // when leaderships were moved back last
+	notGiven map[topic.Ref]time.Duration // when a hand-over for balance was refused
+	notTaken map[string]time.Duration    // when a node was behind in one
+	balanced time.Duration               // when leaderships were evened out last
 }
 
 func (r *Runner) newTerm() *term {
-	return &term{Runner: r, early: early{}, notBack: map[topic.Ref]time.Duration{}, balanced: r.cfg.Mono()}
+	return &term{Runner: r, early: early{}, notGiven: map[topic.Ref]time.Duration{}, notTaken: map[string]time.Duration{}, balanced: r.cfg.Mono()}
 }
 
 type metrics struct{ elections *prometheus.CounterVec }
@@ -156,12 +158,16 @@ func (r *Runner) Suspect(node string) {
 	}
 }
 
-// pass elects for every partition that has no leader and can have one, and moves
-// some leaderships back when it is time.
+// pass elects for every partition that has no leader and can have one, and evens
+// leaderships out when it is time.
 func (r *term) pass(ctx context.Context) {
 	m := members(r.cfg.View.Members().ByID)
 	// They have no leader, or one that the metastore calls dead or knows on another disk.
 	leaderless, err := r.cfg.Index.Led(func(leader topic.Replica) bool { return !m.usable(leader) })
+	var led map[string]int
+	if err == nil && len(leaderless) > 0 {
+		led, err = r.leads()
+	}
 	if err != nil {
 		r.cfg.Log.Debug("partitions cannot be looked at", "err", err)
 		return
@@ -169,7 +175,7 @@ func (r *term) pass(ctx context.Context) {
 	var list []*contest
 	for _, a := range leaderless {
 		if electable(&a, m) {
-			list = append(list, &contest{a: a, wanted: a.Replicas[0].Node})
+			list = append(list, &contest{a: a, wanted: successor(&a, m, led)})
 		}
 	}
 	if len(list) > 0 {
@@ -195,9 +201,9 @@ func (r *term) overtaken(c *contest) bool {
 	return now.Leader != c.a.Leader || now.LeaderEpoch != c.a.LeaderEpoch
 }
 
-// each calls fn for every partition that has several replicas: those of replicated
-// topics, and a single copy on its way to another node.
-func (r *Runner) each(fn func(*topic.Assignment)) error {
+// each calls fn for every partition that has several replicas, with the factor of its
+// topic: those of replicated topics, and a single copy on its way to another node.
+func (r *Runner) each(fn func(a *topic.Assignment, factor int)) error {
 	topics, err := r.cfg.View.Topics("", "", math.MaxInt)
 	if err != nil {
 		return err
@@ -212,7 +218,7 @@ func (r *Runner) each(fn func(*topic.Assignment)) error {
 		}
 		for i := range p.List {
 			if len(p.List[i].Replicas) > 1 {
-				fn(&p.List[i])
+				fn(&p.List[i], t.ReplicationFactor)
 			}
 		}
 	}

@@ -14,15 +14,13 @@ import (
 // the look began, that partition gets a new leader early. A node that is only
 // unreachable from one follower, or from this voter, keeps what it leads.
 func (r *term) check(ctx context.Context, node string) {
-	var list []*topic.Assignment
-	err := r.each(func(a *topic.Assignment) {
-		if a.Leader == node && len(a.Replicas) > 1 {
-			one := *a
-			list = append(list, &one)
-		}
-	})
-	if err != nil || len(list) == 0 {
+	all, led, err := r.ledBy(node)
+	if err != nil || len(all) == 0 {
 		return
+	}
+	list := make([]*topic.Assignment, len(all))
+	for i := range all {
+		list[i] = &all[i]
 	}
 	began := r.cfg.Mono()
 	refs := make([]topic.Ref, 0, len(list))
@@ -50,7 +48,7 @@ func (r *term) check(ctx context.Context, node string) {
 	var contests []*contest
 	for _, a := range list {
 		if !fetched[a.Ref] && electable(a, m) && r.early.allow(a.Ref, began) {
-			c := &contest{a: *a, wanted: successor(a, m, map[string]int{})}
+			c := &contest{a: *a, wanted: successor(a, m, led)}
 			if others := without(a, node); electable(&others, m) {
 				// Its log is the longest, with what nobody fetched from it: asked for a
 				// promise it would be elected again. A majority of the others is as safe.

@@ -29,29 +29,33 @@ func (r *Runner) complete(ctx context.Context) {
 		return
 	}
 	r.completeAt = now + completeEvery
-	if err := r.completeLocked(ctx); err != nil {
+	waiting, err := r.completeLocked(ctx)
+	if err != nil {
 		r.cfg.Log.Debug("partitions that lack replicas were not looked for; it is tried again", "err", err)
+		return
 	}
+	r.waits(topic.MoveComplete, waiting)
 }
 
-func (r *Runner) completeLocked(ctx context.Context) error {
+// completeLocked begins what there is room for; it answers how many wait.
+func (r *Runner) completeLocked(ctx context.Context) (waiting int, err error) {
 	// A look at the own replica first: a cluster that lacks nothing pays no barrier.
 	_, plan, err := r.lacking()
 	if err != nil || len(plan) == 0 {
-		return err
+		return 0, err
 	}
 	if err := r.cfg.Sure(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	s, plan, err := r.lacking()
 	if err != nil || len(plan) == 0 {
-		return err
+		return 0, err
 	}
 	begun, err := r.beginLocked(ctx, s, topic.MoveComplete, plan)
 	if begun > 0 {
 		r.cfg.Log.Info("partitions get the replicas that they lack", "moves_begun", begun, "partitions", len(plan))
 	}
-	return err
+	return len(plan) - begun, err
 }
 
 // lacking plans for the partitions that lack replicas.
@@ -78,6 +82,6 @@ func (r *Runner) lacking() (*state, []placement.Move, error) {
 	}
 	plan := placement.Complete(placement.Candidates(list, assigned), assigned, s.moves,
 		func(id topic.Incarnation) int { return factors[id] }, // 0 of a create under way: it has all
-		func(node string) bool { return members[node] })
+		func(node string) bool { return members[node] }, Away(r.cfg.View))
 	return s, plan, nil
 }

@@ -22,7 +22,8 @@
 // replica at a time; a silent source never makes a destination lead that may lack
 // what the source committed: it is waited for, and said so; a destination that is
 // dead for lifecycle.DeadMoveAfter is taken back, and one beside a lone copy at
-// once, because no commit goes on without it.
+// once, because no commit goes on without it; what waits for something that does not
+// come by itself is blocked, and keeps no other move back.
 //
 // It does not copy (the destination fetches), does not elect, and reclaims no copy
 // (the node that has it asks for that itself). TestNext explains it.

@@ -20,8 +20,7 @@ func (s *scene) growing() step {
 		return s.grown()
 	case s.move.Aborted:
 		return step{do: end, why: "aborted"}
-	}
-	if m := s.members[s.move.To]; m != nil && m.Draining {
+	case s.leaves():
 		return step{do: end, why: "the destination is to be removed"}
 	}
 	target, st := s.near(s.part.Replicas[0])
@@ -54,9 +53,5 @@ func (s *scene) grown() step {
 
 // shrink takes the replica back that was added last.
 func (s *scene) shrink(why string) step {
-	st := s.change(metaapi.MoveJoined, without(s.part.Replicas, s.move.To))
-	if st.do == change || st.why == "" {
-		st.why = why
-	}
-	return st
+	return because(why, s.change(metaapi.MoveJoined, without(s.part.Replicas, s.move.To)))
 }

@@ -324,13 +324,15 @@ func (s *stage) move(from string) {
 	}
 }
 
-func (s *stage) moving() bool {
+func (s *stage) moves() []topic.Move {
 	list, err := metastate.AllMoves(s.state)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return len(list) > 0
+	return list
 }
+
+func (s *stage) moving() bool { return len(s.moves()) > 0 }
 
 // settle ticks until nothing moves and somebody leads, and checks the outcome; moved:
 // it has to have come to its end, else it may have been taken back as well.

@@ -15,40 +15,59 @@ import (
 )
 
 const (
-	// rebalanceAfter is how long no storage node has come before a rebalance is
+	// rebalanceAfter is how long no storage node has come or gone before a rebalance is
 	// planned: nodes that start one after the other cause one, not several.
 	rebalanceAfter = 5 * time.Second
 	// planEvery is between plans of a rebalance that goes on.
 	planEvery = time.Second
+	// unledEvery is between looks whether one has a leader again that a rebalance left out.
+	unledEvery = 10 * time.Second
 )
 
 // rebalancing is whether a rebalance goes on. It begins when a storage node comes,
-// returns or has room on its disk again, and with each term, because the voter that led before may have been
-// in the middle of one; it ends when the plan is empty.
+// returns or has room on its disk again; when something ended that placed copies one by
+// one, as they fitted then: a decommission, a growth, a reset, a completion; when a
+// partition has a leader again that the last one left out for want of one; and with each
+// term, because the voter that led before may have been in the middle of one. It ends when
+// the plan is empty. What an administrator moves by name, and what a delete leaves, is no
+// reason: it would be undone at once.
 type rebalancing struct {
 	nodes map[string]topic.ID64 // that could receive at the last look, and their disks
+	had   map[string]bool       // storage nodes of record at the last look
 	armed bool
-	since time.Duration // of the last node that came
+	since time.Duration // of the last reason
 	next  time.Duration // when to plan next
+	// unled are the partitions that nobody led at the last plan, and look when to look at
+	// them next.
+	unled map[topic.Ref]bool
+	look  time.Duration
 }
 
 func newRebalancing(now time.Duration) rebalancing { return rebalancing{since: now} }
 
 // due looks who is there and tells whether to plan now.
 func (b *rebalancing) due(members []topic.Member, now time.Duration) bool {
-	nodes := map[string]topic.ID64{}
+	nodes, has := map[string]topic.ID64{}, map[string]bool{}
 	for i := range members {
 		m := &members[i]
+		if m.Role == topic.RoleStorage {
+			has[m.ID] = true
+		}
 		if m.Role == topic.RoleStorage && m.Status == topic.StatusAlive && !m.Draining && !placement.Full(m) {
 			nodes[m.ID] = m.DiskID
 		}
 	}
 	for id, disk := range nodes {
 		if b.nodes[id] != disk {
-			b.armed, b.since = true, now
+			b.arm(now)
 		}
 	}
-	b.nodes = nodes
+	for id := range b.had {
+		if !has[id] { // its decommission has ended
+			b.arm(now)
+		}
+	}
+	b.nodes, b.had = nodes, has
 	if !b.armed || now-b.since < rebalanceAfter || now < b.next {
 		return false
 	}
@@ -56,10 +75,45 @@ func (b *rebalancing) due(members []topic.Member, now time.Duration) bool {
 	return true
 }
 
+func (b *rebalancing) arm(now time.Duration) { b.armed, b.since = true, now }
+
+// ends is that the plan for these was empty.
+func (b *rebalancing) ends(assigned []topic.Assignment, now time.Duration) {
+	b.armed, b.unled, b.look = false, map[topic.Ref]bool{}, now+unledEvery
+	for i := range assigned {
+		if a := &assigned[i]; a.Leader == "" {
+			b.unled[a.Ref] = true
+		}
+	}
+}
+
+// led looks whether somebody leads one again that was left out.
+func (b *rebalancing) led(assigned []topic.Assignment, now time.Duration) {
+	b.look = now + unledEvery
+	for i := range assigned {
+		if a := &assigned[i]; a.Leader != "" && b.unled[a.Ref] {
+			b.unled = nil
+			b.arm(now)
+			return
+		}
+	}
+}
+
+// Placed tells that copies were placed one by one: they may stand better.
+func (r *Runner) Placed() { r.placed.Store(true) }
+
 // balance goes on with a rebalance, if there is one.
 func (r *Runner) balance(ctx context.Context) {
 	r.plan.Lock()
 	defer r.plan.Unlock()
+	if r.placed.Swap(false) {
+		r.rebalance.arm(r.cfg.Mono())
+	}
+	if now := r.cfg.Mono(); len(r.rebalance.unled) > 0 && now >= r.rebalance.look {
+		if assigned, err := r.cfg.Assigned(); err == nil { // else it is tried again
+			r.rebalance.led(assigned, now)
+		}
+	}
 	if !r.rebalance.due(r.cfg.Members(), r.cfg.Mono()) {
 		return
 	}
@@ -68,9 +122,14 @@ func (r *Runner) balance(ctx context.Context) {
 		r.cfg.Log.Debug("a rebalance was not planned; it is tried again", "err", err)
 		return
 	}
+	r.waits(topic.MoveRebalance, waiting)
+}
+
+// waits notes how many moves of a reason are planned and have no room.
+func (r *Runner) waits(reason string, n int) {
 	r.mu.Lock()
-	r.waiting = waiting
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.waiting[reason] = n
 }
 
 // rebalanceLocked plans from what is there now and begins as many moves as there is
@@ -87,9 +146,9 @@ func (r *Runner) rebalanceLocked(ctx context.Context) (waiting int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the assignments: %w", err)
 	}
-	plan := placement.Rebalance(placement.Candidates(r.cfg.Members(), assigned), assigned, s.moves)
+	plan := placement.Rebalance(placement.Candidates(r.cfg.Members(), assigned), assigned, s.moves, Away(r.cfg.View))
 	if len(plan) == 0 {
-		r.rebalance.armed = false
+		r.rebalance.ends(assigned, r.cfg.Mono())
 		return 0, nil
 	}
 	begun, err := r.beginLocked(ctx, s, topic.MoveRebalance, plan)
@@ -270,8 +329,11 @@ func (r *Runner) Abort(ctx context.Context, req *metaapi.AbortMoveRequest) (*met
 		return nil, none
 	}
 	m := s.moves[at]
+	if req.StartedMS != 0 && req.StartedMS != m.StartedMS {
+		return nil, problem.New(problem.MoveNotInFlight, "the move of partition %d of %q that was named has ended; the one to %q is another", m.Partition, m.Topic, m.To)
+	}
 	if !m.Aborted {
-		res, err := r.cfg.Propose(ctx, &metastate.Moves{Abort: []topic.Ref{m.Ref}})
+		res, err := r.cfg.Propose(ctx, &metastate.Moves{Abort: []topic.MoveID{m.ID()}})
 		if err != nil {
 			return nil, fmt.Errorf("abort the move of %s: %w", m.Ref, err)
 		}
@@ -279,9 +341,11 @@ func (r *Runner) Abort(ctx context.Context, req *metaapi.AbortMoveRequest) (*met
 			return nil, none
 		}
 	}
-	r.rebalance.armed = false
+	r.rebalance.armed, r.rebalance.unled = false, nil
+	r.waits(topic.MoveRebalance, 0) // what it had planned is not to come
 	if m.Reason == topic.MoveComplete {
 		r.completeAt = r.cfg.Mono() + abortRest
+		r.waits(topic.MoveComplete, 0)
 	}
 	r.mu.Lock()
 	row := r.watchLocked(&m).row

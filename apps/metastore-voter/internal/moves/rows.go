@@ -15,8 +15,8 @@ import (
 // same partition is none.
 func (r *Runner) watchLocked(m *topic.Move) *watched {
 	w := r.seen[m.Ref]
-	if w == nil || w.row.StartedMS != m.StartedMS || w.row.To != m.To {
-		w = &watched{row: metaapi.MoveRow{Phase: metaapi.MovePending}, deadSince: -1}
+	if w == nil || w.row.ID() != m.ID() {
+		w = &watched{row: metaapi.MoveRow{Phase: metaapi.MovePending}, deadSince: -1, muteSince: -1}
 		r.seen[m.Ref] = w
 	}
 	w.row.Move = *m
@@ -66,6 +66,22 @@ func (r *Runner) silentFor(s *scene) time.Duration {
 	return now - w.silentSince
 }
 
+// muteFor is for how long this term has had no word of the partition's leader that holds
+// for what the metastore shows.
+func (r *Runner) muteFor(s *scene) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, now := r.watchLocked(&s.move), r.cfg.Mono()
+	if s.part == nil || s.answered() {
+		w.muteSince = -1
+		return 0
+	}
+	if w.muteSince < 0 {
+		w.muteSince = now
+	}
+	return now - w.muteSince
+}
+
 // rateOver is the time over which a rate is averaged, so that it can be read.
 const rateOver = 2 * time.Second
 
@@ -109,8 +125,8 @@ func (r *Runner) failed(ref topic.Ref, err error) {
 	}
 }
 
-// List answers what is under way; moves that no pass has looked at yet are
-// pending.
+// List answers what is under way, and how many more this runner has planned; moves that
+// no pass has looked at yet are pending.
 func (r *Runner) List() (*metaapi.MovesResult, error) {
 	s, err := r.read()
 	if err != nil {
@@ -118,7 +134,10 @@ func (r *Runner) List() (*metaapi.MovesResult, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	res := &metaapi.MovesResult{Moves: make([]metaapi.MoveRow, 0, len(s.moves)), Limit: metaapi.MaxRunningMoves, Waiting: r.waiting}
+	res := &metaapi.MovesResult{Moves: make([]metaapi.MoveRow, 0, len(s.moves)), Limit: metaapi.MaxRunningMoves}
+	for _, n := range r.waiting {
+		res.Waiting += n
+	}
 	for i := range s.moves {
 		row := r.watchLocked(&s.moves[i]).row
 		if row.Blocked == "" {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,12 +48,14 @@ type Elections interface {
 
 // Config is what a runner needs; all fields but Registry are required.
 type Config struct {
-	View      metastate.View
-	Read      func(func(metastate.Reader) error) error // the voter's own state
-	Sure      func(context.Context) error              // a barrier: this voter leads, and what Read shows is all
-	Propose   func(context.Context, metastate.Entry) (*metastate.Result, error)
-	Assigned  func() ([]topic.Assignment, error) // every partition, those of creates under way included
-	Members   func() []topic.Member              // everybody, by id, with the use of their disks as it was heard last
+	View    metastate.View
+	Read    func(func(metastate.Reader) error) error // the voter's own state
+	Sure    func(context.Context) error              // a barrier: this voter leads, and what Read shows is all
+	Propose func(context.Context, metastate.Entry) (*metastate.Result, error)
+	// Assigned lists every partition, those of creates under way included. The slice is the
+	// caller's; nobody leads what is known to be lost.
+	Assigned  func() ([]topic.Assignment, error)
+	Members   func() []topic.Member // everybody, by id, with the use of their disks as it was heard last
 	Nodes     Nodes
 	Elections Elections
 	Log       *slog.Logger
@@ -72,16 +75,19 @@ type Runner struct {
 	rebalance  rebalancing
 	completeAt time.Duration // when to look next for partitions that lack replicas
 
+	placed atomic.Bool // since the last look: see Placed
+
 	mu      sync.Mutex // guards what follows
 	running bool       // a term goes on
 	seen    map[topic.Ref]*watched
-	waiting int // moves that are planned and have no room
+	waiting map[string]int // moves that are planned and have no room, by their reason
 }
 
 // watched is what this term has seen of a move.
 type watched struct {
 	row       metaapi.MoveRow
 	deadSince time.Duration // of the destination; negative: it is not dead
+	muteSince time.Duration // of the partition's leader; negative: it has answered
 	silent    bool          // the destination fetches nothing
 	// silentSince is since when; it may lie before the term, and before the process.
 	silentSince time.Duration
@@ -90,7 +96,7 @@ type watched struct {
 
 // New returns a runner that does nothing before Run.
 func New(cfg Config) (*Runner, error) {
-	r := &Runner{cfg: cfg, kick: make(chan struct{}, 1), seen: map[topic.Ref]*watched{}}
+	r := &Runner{cfg: cfg, kick: make(chan struct{}, 1), seen: map[topic.Ref]*watched{}, waiting: map[string]int{}}
 	if cfg.Registry == nil {
 		return r, nil
 	}
@@ -148,13 +154,13 @@ func (r *Runner) begin() {
 	r.completeAt = r.cfg.Mono() + completeEvery // nodes may be about to come
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running, r.seen, r.waiting = true, map[topic.Ref]*watched{}, 0
+	r.running, r.seen, r.waiting = true, map[topic.Ref]*watched{}, map[string]int{}
 }
 
 func (r *Runner) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running, r.seen, r.waiting = false, map[topic.Ref]*watched{}, 0
+	r.running, r.seen, r.waiting = false, map[topic.Ref]*watched{}, map[string]int{}
 }
 
 // state is what a pass reads at one moment.
@@ -211,7 +217,7 @@ func (r *Runner) pass(ctx context.Context) (busy, again bool) {
 	for i := range s.moves {
 		m := &s.moves[i]
 		sc := &scene{move: *m, part: s.parts[m.Ref], members: s.members, vouch: vouched[m.Ref], deadFor: r.deadFor(m, s.members)}
-		sc.silentFor = r.silentFor(sc)
+		sc.silentFor, sc.muteFor = r.silentFor(sc), r.muteFor(sc)
 		st := next(sc)
 		if st.blocked == "" {
 			if running++; running > metaapi.MaxRunningMoves && !joinedAlready(sc) && st.do != end {
@@ -286,8 +292,11 @@ func (r *Runner) act(ctx context.Context, s *scene, st step) bool {
 			{Ref: s.move.Ref, Epoch: s.part.LeaderEpoch, ConfigVersion: s.part.ConfigVersion},
 		}})
 	case end:
-		done, err = r.propose(ctx, &metastate.Moves{End: []topic.Ref{s.move.Ref}})
+		done, err = r.propose(ctx, &metastate.Moves{End: []topic.MoveID{s.move.ID()}})
 	case wait:
+	}
+	if done && st.do == end && s.move.Reason == topic.MoveComplete {
+		r.Placed()
 	}
 	switch {
 	case err != nil:

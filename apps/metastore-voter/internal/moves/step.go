@@ -19,6 +19,10 @@ import (
 // of a leader, so that a pause that nobody notices is none here either.
 const silentAfter = 2 * quorum.LeaseMS * time.Millisecond
 
+// muteAfter is how long a leader has for its word before a move that needs it is blocked:
+// longer than an election, and than a node that starts anew takes to lead again.
+const muteAfter = 10 * time.Second
+
 // scene is what a step is decided by.
 type scene struct {
 	move    topic.Move
@@ -28,6 +32,8 @@ type scene struct {
 	deadFor time.Duration // since when the destination is seen dead, in this term
 	// silentFor is since when leaders of the pair say that the destination fetches nothing.
 	silentFor time.Duration
+	// muteFor is since when nobody leads the partition, or the leader does not answer.
+	muteFor time.Duration
 }
 
 // action is what a step does.
@@ -51,10 +57,23 @@ type step struct {
 	why      string // of a wait, or of an end that is no success
 }
 
-// next decides. It is a pure function: same scene, same step.
+// next decides. It is a pure function: same scene, same step. What waits for the word of
+// a leader that has none for long is blocked, whatever it would have said: a copy that is
+// gone or damaged does not lead again by itself, and others shall not wait for that.
 func next(s *scene) step {
+	st := s.next()
+	if (st.do == wait || st.do == elect) && st.blocked == "" && s.muteFor >= muteAfter {
+		st.blocked = metaapi.BlockedLeader
+	}
+	return st
+}
+
+func (s *scene) next() step {
 	if s.part == nil {
 		return step{do: end, why: "the topic has ended"}
+	}
+	if s.stranded() {
+		return step{do: end, why: "the loss of its only copy was accepted when the node was removed: reset the partition"}
 	}
 	if s.move.From == "" {
 		return s.growing()
@@ -74,6 +93,19 @@ func next(s *scene) step {
 	return s.copying(src)
 }
 
+// stranded tells whether all that has everything went with a node that was removed, which
+// takes somebody who accepts that loss: no step is left, and none may be made. To go back
+// would leave the removed node alone in the set, without what a destination that has joined
+// has: that is what a reset goes on with.
+func (s *scene) stranded() bool {
+	others := without(s.part.Replicas, s.move.To)
+	if len(others) != 1 || s.part.Leader == s.move.To {
+		return false
+	}
+	source := others[0].Node
+	return s.members[source] == nil && (s.move.From == "" || s.move.From == source)
+}
+
 func (s *scene) observed() bool {
 	return slices.ContainsFunc(s.part.Observers, func(o topic.Replica) bool { return o.Node == s.move.To })
 }
@@ -88,6 +120,12 @@ func (s *scene) usable(r topic.Replica) bool {
 func (s *scene) moved(r topic.Replica) bool {
 	m := s.members[r.Node]
 	return m == nil || m.DiskID != r.DiskID
+}
+
+// leaves tells whether the destination is to be removed.
+func (s *scene) leaves() bool {
+	m := s.members[s.move.To]
+	return m != nil && m.Draining
 }
 
 // full tells whether the destination's disk is, so that nothing more is moved there. A
@@ -105,6 +143,9 @@ func (s *scene) answered() bool {
 
 // copying: the destination is an observer.
 func (s *scene) copying(src topic.Replica) step {
+	if s.leaves() {
+		return step{do: end, why: "the destination is to be removed"} // it would all have to move on
+	}
 	target, st := s.near(src)
 	if target.CopyID == 0 {
 		return st
@@ -147,7 +188,7 @@ func (s *scene) ready(target, src topic.Replica) (st step, ok bool) {
 	case !s.usable(target):
 		return step{phase: metaapi.MoveCopying, blocked: metaapi.BlockedTargetDead}, false
 	case lone && s.moved(src):
-		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedUnverifiable, why: "the only copy is on no disk of record"}, false
+		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedUnverifiable, why: "the only copy is on a disk that its node has no more: bring that back, or reset the partition"}, false
 	case lone && !s.usable(src):
 		return step{phase: metaapi.MovePending, blocked: metaapi.BlockedSourceDead}, false
 	case lone && src.CopyID == 0:
@@ -203,9 +244,7 @@ func (s *scene) back(why string) step {
 		src, _ := s.part.ReplicaOn(s.move.From)
 		to := without(s.part.Replicas, s.move.From)
 		to[slices.IndexFunc(to, func(r topic.Replica) bool { return r.Node == s.move.To })] = src
-		st := s.change(metaapi.MoveJoined, to)
-		st.why = why
-		return st
+		return because(why, s.change(metaapi.MoveJoined, to))
 	}
 	dst, _ := s.part.ReplicaOn(s.move.To)
 	pair := len(s.part.Replicas) == 2
@@ -222,6 +261,14 @@ func (s *scene) back(why string) step {
 		return s.change(metaapi.MoveRemoving, without(s.part.Replicas, s.move.From))
 	}
 	return step{phase: metaapi.MoveElecting, blocked: metaapi.BlockedSourceDead, why: why}
+}
+
+// because is a step with the reason why it is made, unless it says itself why not.
+func because(why string, st step) step {
+	if st.do == change || st.why == "" {
+		st.why = why
+	}
+	return st
 }
 
 // heir is who is to lead when the destination is not: the source when it can, else
@@ -243,8 +290,12 @@ func (s *scene) heir() string {
 }
 
 // change is a change of the replica set as the rule allows it, or a wait for what
-// the rule waits for.
+// the rule waits for. A copy that is gone is never left alone: what the other one of a pair
+// has would count for nothing.
 func (s *scene) change(phase metaapi.MovePhase, to []topic.Replica) step {
+	if len(to) == 1 && s.moved(to[0]) {
+		return step{phase: phase, blocked: metaapi.BlockedUnverifiable, why: "the copy that would stay is on a disk that its node has no more: bring that back, or reset the partition"}
+	}
 	now := quorum.Set{
 		Version: s.part.ConfigVersion, Replicas: copies(s.part.Replicas), Before: copies(s.part.Before), Since: s.part.Since,
 	}

@@ -43,6 +43,24 @@ func observing(nodes ...string) *scene {
 	return s
 }
 
+// returning has a destination that was a replica before the last change, and observes again.
+func returning(nodes ...string) *scene {
+	s := observing(nodes...)
+	s.part.Before = append(slices.Clone(s.part.Replicas), rep("s9"))
+	s.part.Since = 4
+	return s
+}
+
+func far(s *scene) { s.vouch.Copies[len(s.vouch.Copies)-1].Near = false }
+
+// mute: the leader has said nothing for long; unled: there is none.
+func mute(s *scene) { s.vouch, s.muteFor = nodeapi.Vouch{}, muteAfter }
+
+func unled(s *scene) {
+	mute(s)
+	s.part.Leader = ""
+}
+
 // paired has the destination as the last replica that was added.
 func paired(nodes ...string) *scene {
 	s := at(nodes...)
@@ -92,8 +110,11 @@ func TestNext(t *testing.T) {
 		phase metaapi.MovePhase
 	}{
 		{"lone: nothing fetched", observing("s1"), func(s *scene) { s.vouch.Copies = s.vouch.Copies[:1] }, "wait", metaapi.MovePending},
-		{"lone: far", observing("s1"), func(s *scene) { s.vouch.Copies[1].Near = false }, "wait", metaapi.MoveCopying},
+		{"lone: far", observing("s1"), far, "wait", metaapi.MoveCopying},
 		{"lone: near", observing("s1"), nil, "set s9,s1", metaapi.MoveCopying},
+		{"lone: far, a replica before", returning("s1"), far, "wait", metaapi.MoveCopying},
+		{"lone: near, a replica before", returning("s1"), nil, "set s9,s1", metaapi.MoveCopying},
+		{"lone: not settled, a replica before", returning("s1"), func(s *scene) { s.vouch.Settled = false }, "wait", metaapi.MoveCopying},
 		{"lone: copy of the source not recorded", observing("s1"), func(s *scene) { s.part.Replicas[0].CopyID = 0 }, "wait", metaapi.MovePending},
 		{"lone: not settled", observing("s1"), func(s *scene) { s.vouch.Settled = false }, "wait", metaapi.MoveCopying},
 		{"lone: the word of another epoch", observing("s1"), func(s *scene) { s.vouch.Epoch = 4 }, "wait", metaapi.MovePending},
@@ -102,7 +123,8 @@ func TestNext(t *testing.T) {
 		{"lone: another disk fetches", observing("s1"), func(s *scene) { s.vouch.Copies[1].DiskID = 2 }, "wait", metaapi.MovePending},
 		{"lone: source dead, however near", observing("s1"), func(s *scene) { dead(s, "s1") }, "wait source_dead", metaapi.MovePending},
 		{"lone: source on another disk", observing("s1"), func(s *scene) { s.members["s1"].DiskID = 2 }, "wait copy_unverifiable", metaapi.MovePending},
-		{"lone: source's member gone", observing("s1"), func(s *scene) { delete(s.members, "s1") }, "wait copy_unverifiable", metaapi.MovePending},
+		{"lone: source's member gone", observing("s1"), func(s *scene) { delete(s.members, "s1") }, "end", ""},
+		{"three: source's member gone", observing("s2", "s1", "s3"), func(s *scene) { delete(s.members, "s1") }, "set s2,s9,s3,s1", metaapi.MoveCopying},
 		{"destination dead", observing("s1"), func(s *scene) { dead(s, "s9") }, "wait target_dead", metaapi.MoveCopying},
 		{"destination dead for long", observing("s1"), func(s *scene) { dead(s, "s9"); s.deadFor = lifecycle.DeadMoveAfter }, "end", ""},
 		{"destination with another disk", observing("s1"), func(s *scene) { s.members["s9"].DiskID = 2 }, "end", ""},
@@ -114,6 +136,9 @@ func TestNext(t *testing.T) {
 		{"pair: destination full", paired("s1", "s9"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "set s1", metaapi.MoveJoined},
 		{"pair: destination full and leads", paired("s9", "s1"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "set s9", metaapi.MoveRemoving},
 		{"four: destination full", paired("s1", "s2", "s3", "s9"), func(s *scene) { s.members["s9"].DiskUsedPercent = 97 }, "elect s9", metaapi.MoveElecting},
+		{"lone: destination to be removed", observing("s1"), func(s *scene) { s.members["s9"].Draining = true }, "end", ""},
+		{"three: destination to be removed", observing("s2", "s1", "s3"), func(s *scene) { s.members["s9"].Draining = true }, "end", ""},
+		{"pair: destination to be removed", paired("s1", "s9"), func(s *scene) { s.members["s9"].Draining = true }, "elect s9", metaapi.MoveElecting},
 		{"aborted while copying", observing("s1"), func(s *scene) { s.move.Aborted = true }, "end", ""},
 		{"topic gone", observing("s1"), func(s *scene) { s.part = nil }, "end", ""},
 		{"changed otherwise", at("s1", "s2"), nil, "end", ""},
@@ -121,6 +146,7 @@ func TestNext(t *testing.T) {
 
 		{"three: near", observing("s2", "s1", "s3"), nil, "set s2,s9,s3,s1", metaapi.MoveCopying},
 		{"three: the source that leads gives its place", observing("s1", "s2", "s3"), nil, "set s9,s2,s3,s1", metaapi.MoveCopying},
+		{"three: far, a replica before", returning("s2", "s1", "s3"), far, "wait", metaapi.MoveCopying},
 		{"three: source dead", observing("s2", "s1", "s3"), func(s *scene) { dead(s, "s1") }, "set s2,s9,s3,s1", metaapi.MoveCopying},
 		{"three: no leader", observing("s2", "s1", "s3"), func(s *scene) { s.part.Leader = "" }, "wait", metaapi.MovePending},
 
@@ -129,6 +155,12 @@ func TestNext(t *testing.T) {
 		{"pair: source dead", paired("s1", "s9"), func(s *scene) { dead(s, "s1") }, "wait source_dead", metaapi.MoveElecting},
 		{"pair: nobody leads", paired("s1", "s9"), func(s *scene) { s.part.Leader = "" }, "wait", metaapi.MoveElecting},
 		{"pair: nobody leads, source dead", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; dead(s, "s1") }, "wait source_dead", metaapi.MoveElecting},
+		{"pair: source wiped, destination dead", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; s.members["s1"].DiskID = 2; dead(s, "s9") }, "wait copy_unverifiable", metaapi.MoveJoined},
+		{"pair: source wiped, aborted", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; s.members["s1"].DiskID = 2; s.move.Aborted = true }, "wait copy_unverifiable", metaapi.MoveJoined},
+		{"pair: source's member gone", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; delete(s.members, "s1") }, "end", ""},
+		{"pair: source's member gone, aborted", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; delete(s.members, "s1"); s.move.Aborted = true }, "end", ""},
+		{"pair: source's member gone, destination dead", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; delete(s.members, "s1"); dead(s, "s9") }, "end", ""},
+		{"pair: source's member gone, destination leads", paired("s9", "s1"), func(s *scene) { delete(s.members, "s1") }, "set s9", metaapi.MoveRemoving},
 		{"pair: destination dead", paired("s1", "s9"), func(s *scene) { dead(s, "s9") }, "set s1", metaapi.MoveJoined},
 		{"pair: destination dead, nobody leads", paired("s1", "s9"), func(s *scene) { s.part.Leader = ""; dead(s, "s9") }, "set s1", metaapi.MoveJoined},
 		{"pair: destination wiped", paired("s1", "s9"), func(s *scene) { s.members["s9"].DiskID = 2 }, "set s1", metaapi.MoveJoined},
@@ -153,8 +185,21 @@ func TestNext(t *testing.T) {
 		{"four: destination leads and dies for long", paired("s9", "s2", "s3", "s1"), func(s *scene) { dead(s, "s9"); s.deadFor = lifecycle.DeadMoveAfter }, "elect s1", metaapi.MoveElecting},
 		{"four: aborted after another change, no word", paired("s2", "s9", "s3", "s1"), func(s *scene) { s.move.Aborted = true; s.part.Before = nil; s.vouch = nodeapi.Vouch{} }, "wait", metaapi.MoveJoined},
 
+		{"lone: no word for a while", observing("s1"), func(s *scene) { s.vouch, s.muteFor = nodeapi.Vouch{}, muteAfter-1 }, "wait", metaapi.MovePending},
+		{"lone: no word for long", observing("s1"), mute, "wait leader_unavailable", metaapi.MovePending},
+		{"lone: no word for long, source dead", observing("s1"), func(s *scene) { mute(s); dead(s, "s1") }, "wait source_dead", metaapi.MovePending},
+		{"lone: no word for long, destination dead", observing("s1"), func(s *scene) { mute(s); dead(s, "s9") }, "wait target_dead", metaapi.MoveCopying},
+		{"lone: no word for long, aborted", observing("s1"), func(s *scene) { mute(s); s.move.Aborted = true }, "end", ""},
+		{"three: nobody leads for long", observing("s2", "s1", "s3"), unled, "wait leader_unavailable", metaapi.MovePending},
+		{"pair: no word for long", paired("s1", "s9"), mute, "wait leader_unavailable", metaapi.MoveJoined},
+		{"pair: nobody leads for long", paired("s1", "s9"), unled, "wait leader_unavailable", metaapi.MoveElecting},
+		{"pair: no word for long, aborted", paired("s1", "s9"), func(s *scene) { mute(s); s.move.Aborted = true }, "set s1", metaapi.MoveJoined},
+		{"four: no word for long", paired("s2", "s9", "s3", "s1"), mute, "wait leader_unavailable", metaapi.MoveRemoving},
+		{"four: aborted, the destination that leads gives no word", paired("s9", "s2", "s3", "s1"), func(s *scene) { mute(s); s.move.Aborted = true }, "elect s1 leader_unavailable", metaapi.MoveElecting},
+
 		{"done", at("s9"), nil, "end", metaapi.MoveReclaiming},
 		{"done with three", at("s2", "s9", "s3"), nil, "end", metaapi.MoveReclaiming},
+		{"done with two, whose other one was removed", at("s2", "s9"), func(s *scene) { s.part.Leader = ""; delete(s.members, "s2") }, "end", metaapi.MoveReclaiming},
 		{"aborted too late", at("s9"), func(s *scene) { s.move.Aborted = true }, "end", metaapi.MoveReclaiming},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -176,10 +221,12 @@ func TestNoStepIsUnsafe(t *testing.T) {
 	n := 0
 	for _, make := range []func() *scene{
 		func() *scene { return observing("s1") }, func() *scene { return observing("s2", "s1", "s3") },
+		func() *scene { return returning("s1") }, func() *scene { return returning("s2", "s1", "s3") },
+		func() *scene { return growing(observing("s1")) }, func() *scene { return growing(returning("s1", "s2")) },
 		func() *scene { return paired("s1", "s9") }, func() *scene { return paired("s9", "s1") },
 		func() *scene { return paired("s2", "s9", "s3", "s1") }, func() *scene { return paired("s1", "s9", "s2", "s3") },
 	} {
-		for bits := range 1 << 9 {
+		for bits := range 1 << 10 {
 			s := make()
 			bit := func(i int) bool { return bits>>i&1 == 1 }
 			s.members["s1"].Status, s.members["s9"].Status = statuses[bits&1], statuses[bits>>1&1]
@@ -199,6 +246,9 @@ func TestNoStepIsUnsafe(t *testing.T) {
 			}
 			if bit(8) {
 				s.members["s1"].DiskID = 2
+			}
+			if bit(9) {
+				delete(s.members, "s1")
 			}
 			st := next(s)
 			if st.do != change {
@@ -232,6 +282,9 @@ func unsafe(s *scene, st step) error {
 	if s.part.Leader != "" && !slices.ContainsFunc(st.replicas, func(r topic.Replica) bool { return r.Node == s.part.Leader }) {
 		return fmt.Errorf("without the leader")
 	}
+	if len(st.replicas) == 1 && s.moved(st.replicas[0]) {
+		return fmt.Errorf("alone, a copy that is on no disk of record")
+	}
 	if len(st.replicas) == 1 && st.replicas[0].Node == "s9" && s.part.Leader != "s9" {
 		return fmt.Errorf("the destination alone, though it never led")
 	}
@@ -254,13 +307,18 @@ func TestNextOfAGrowth(t *testing.T) {
 		phase metaapi.MovePhase
 	}{
 		{"lone: near", growing(observing("s1")), nil, "set s1,s9", metaapi.MoveCopying},
-		{"lone: far", growing(observing("s1")), func(s *scene) { s.vouch.Copies[1].Near = false }, "wait", metaapi.MoveCopying},
+		{"lone: far", growing(observing("s1")), far, "wait", metaapi.MoveCopying},
+		{"lone: far, a replica before", growing(returning("s1")), far, "wait", metaapi.MoveCopying},
 		{"lone: not recorded", growing(observing("s1")), func(s *scene) { s.part.Replicas[0].CopyID = 0 }, "wait", metaapi.MovePending},
 		{"lone: its node is dead", growing(observing("s1")), func(s *scene) { dead(s, "s1") }, "wait source_dead", metaapi.MovePending},
+		{"lone: its node was removed", growing(observing("s1")), func(s *scene) { delete(s.members, "s1") }, "end", ""},
+		{"pair: its node was removed", growing(paired("s1", "s9")), func(s *scene) { s.part.Leader = ""; delete(s.members, "s1") }, "end", ""},
 		{"two: near", near(), nil, "set s1,s2,s9", metaapi.MoveCopying},
 		{"two: nothing fetched", near(), func(s *scene) { s.vouch.Copies = s.vouch.Copies[:2] }, "wait", metaapi.MovePending},
 		{"two: the last change is not settled", near(), func(s *scene) { s.vouch.Settled = false }, "wait", metaapi.MoveCopying},
 		{"two: no word", near(), func(s *scene) { s.vouch = nodeapi.Vouch{} }, "wait", metaapi.MovePending},
+		{"two: no word for long", near(), mute, "wait leader_unavailable", metaapi.MovePending},
+		{"pair: no word for long", growing(paired("s1", "s9")), mute, "wait leader_unavailable", metaapi.MoveJoined},
 		{"two: destination dead", near(), func(s *scene) { dead(s, "s9") }, "wait target_dead", metaapi.MoveCopying},
 		{"two: destination dead for long", near(), func(s *scene) { dead(s, "s9"); s.deadFor = time.Hour }, "end", ""},
 		{"two: destination to be removed", near(), func(s *scene) { s.members["s9"].Draining = true }, "end", ""},

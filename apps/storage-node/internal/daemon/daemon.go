@@ -2,7 +2,8 @@
 // member of a cluster.
 //
 //	New:   member (data directory, raft non-voter, RPC port) ──> role, added to the RPC server ──> bus
-//	Run:   1 member (RPC, join, registration, heartbeats)   2 role   3 bus, which tells the role of purges
+//	Run:   1 member (RPC, join, registration, heartbeats)   2 role   3 notice of a decommission
+//	       4 bus, which tells the role of purges, and the notice of a decommission
 //	stop:  bus; role's loops first, while RPC still answers and acks still count; then
 //	       RPC; Close then saves every position and gives the directory back
 //
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +39,7 @@ type Daemon struct {
 	log    *slog.Logger
 	member *member.Member
 	role   *storage.Role
+	drain  *drainer
 	bus    *bus.Bus // nil: off
 }
 
@@ -58,9 +61,17 @@ func Configure(common proc.Common) (Config, error) {
 // New opens and recovers; it starts nothing but Raft.
 func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon, error) {
 	fs, dir := vfs.OS(), cfg.Member.DataDir
+	var opened atomic.Pointer[storage.Role]
+	var notes lostNotes
 	m, err := member.Open(cfg.Member, member.Deps{
 		Log: log, Registry: registry,
 		Load: func() (int64, int) { return 0, vfs.UsedPercent(fs, dir) },
+		Lost: func() *metaapi.LostCopies {
+			if r := opened.Load(); r != nil && r.LookedForLost() {
+				return notes.tell(r.LostCopies(), time.Now())
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -78,9 +89,15 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	// Anybody may have said it: the role asks the metastore leader before it does.
+	opened.Store(role)
+	drain, err := newDrainer(m, log, registry)
+	if err != nil {
+		return nil, errors.Join(err, role.Close(), m.Close())
+	}
+	// Anybody may have said it: the metastore leader is asked before anything is done.
 	b, err := bus.New(bus.Config{
-		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: log, Registry: registry, TopicPurged: role.Purge,
+		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: m.View(), Log: log, Registry: registry,
+		TopicPurged: role.Purge, MemberDraining: drain.heard.MemberDraining,
 	})
 	if err != nil {
 		return nil, errors.Join(err, role.Close(), m.Close())
@@ -89,7 +106,7 @@ func New(cfg Config, log *slog.Logger, registry prometheus.Registerer) (*Daemon,
 	nodeapi.ServeFanout(m.Server(), role.Fanout())
 	nodeapi.ServeReplica(m.Server(), role.Replica())
 	nodeapi.ServeCandidate(m.Server(), role.Replica())
-	return &Daemon{log: log, member: m, role: role, bus: b}, nil
+	return &Daemon{log: log, member: m, role: role, drain: drain, bus: b}, nil
 }
 
 // confirm asks the Raft leader about incarnations. Anything but an answer is an
@@ -161,6 +178,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.member.Stopping()
 		return err
 	})
+	g.Add("decommission", d.drain.Run)
 	g.Add("bus", d.bus.Run)
 	return g.Run(ctx, d.log)
 }
@@ -183,6 +201,11 @@ func (d *Daemon) Source(topicMetrics bool) *ops.Source {
 		Ready: func() (reasons, degraded []ops.Reason) {
 			if err := d.role.Degraded(); err != nil {
 				degraded = append(degraded, ops.Reason{Code: ops.ReasonDiskFull, Detail: err.Error()})
+			}
+			if d.drain.draining.Load() {
+				// Ready all the same: it serves what it holds, and one that is not ready
+				// would be counted as down by rollouts and disruption budgets.
+				degraded = append(degraded, ops.Reason{Code: ops.ReasonDraining, Detail: "the storage node is being decommissioned"})
 			}
 			reasons = d.member.Ready()
 			if d.role.CatchingUp() {

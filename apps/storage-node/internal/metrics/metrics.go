@@ -45,6 +45,7 @@ type Gauges struct {
 	LagRecords func() float64 // of the slowest replica of any partition led here, behind its leader
 	LagSeconds func() float64 // since the replica that has been behind longest had everything
 	Lost       func() float64 // partitions whose only copy is recorded here and not there
+	Damaged    func() float64 // partitions led here of whose logs damage is known
 }
 
 // New makes the set and registers it, together with the gauges.
@@ -99,6 +100,9 @@ func New(reg prometheus.Registerer, g Gauges) (*Set, error) {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "narad_lost_partitions", Help: "Partitions whose only copy is recorded to be on this disk and is not there: an operator has to put it back or reset them.",
 		}, g.Lost),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "narad_damaged_partitions", Help: "Partitions led here of which this copy keeps damaged bytes, met in it or in a copy that it was made from.",
+		}, g.Damaged),
 	}
 	for _, c := range all {
 		if err := reg.Register(c); err != nil {

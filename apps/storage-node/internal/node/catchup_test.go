@@ -1,39 +1,121 @@
 package node
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
 
 func TestPaceOfCatchUp(t *testing.T) {
-	const mib = 1 << 20
+	const mib, one = 1 << 20, slowShare // one slow commit of debt
 	for name, c := range map[string]struct {
 		at   pace
 		felt felt
 		want pace
 	}{
-		"nothing was slow yet": {pace{rate: 64 * mib, probing: true}, felt{commits: 20}, pace{rate: 128 * mib, probing: true}},
-		"the first slow one ends that, from what was sent": {
-			pace{rate: 512 * mib, probing: true}, felt{commits: 8, slow: 1, sent: 160 * mib}, pace{rate: 144 * mib},
+		"nothing is slow": {pace{rate: 64 * mib}, felt{commits: 16, sent: 64 * mib}, pace{rate: 68 * mib, debt: -16}},
+		"credit is bounded": {
+			pace{rate: 64 * mib, debt: -mostCredit * (one + 16)}, felt{commits: 16, sent: 64 * mib}, pace{rate: 68 * mib, debt: -mostCredit * (one + 16)},
 		},
-		"nothing is slow":           {pace{rate: 64 * mib}, felt{commits: 16, sent: 64 * mib}, pace{rate: 65 * mib}},
-		"many commits":              {pace{rate: 64 * mib}, felt{commits: 5000, sent: 64 * mib}, pace{rate: 72 * mib}},
-		"too many are slow":         {pace{rate: 64 * mib}, felt{commits: 128, slow: 2, sent: 200 * mib}, pace{rate: 56 * mib}},
-		"as many as may be":         {pace{rate: 64 * mib}, felt{commits: 128, slow: 1, sent: 64 * mib}, pace{rate: 64 * mib}},
-		"all are slow":              {pace{rate: 128 * mib}, felt{commits: 16, slow: 16, sent: 128 * mib}, pace{rate: 66 * mib}},
-		"none ends":                 {pace{rate: 128 * mib}, felt{stuck: true, sent: 128 * mib}, pace{rate: 64 * mib}},
-		"never less than the least": {pace{rate: 18 * mib}, felt{commits: 1, slow: 1, sent: 0}, pace{rate: catchUpLeast}},
-		"nor than what comes":       {pace{rate: 18 * mib}, felt{commits: 1, slow: 1, appended: 9 * mib}, pace{rate: catchUpLeast + 9*mib}},
+		"there was credit for it": {pace{rate: 64 * mib, debt: -one}, felt{commits: 10, slow: 1, sent: 64 * mib}, pace{rate: 68 * mib, debt: -10}},
+		"one more than its share": {pace{rate: 64 * mib}, felt{commits: 10, slow: 1, sent: 64 * mib}, pace{rate: 64 * mib, debt: one - 10}},
+		"too many are slow, from what was sent": {
+			pace{rate: 512 * mib}, felt{commits: 28, slow: 2, sent: 96 * mib}, pace{rate: 64 * mib, debt: 2*one - 28, hold: holdWindows},
+		},
+		"debt is bounded": {
+			pace{rate: 96 * mib}, felt{commits: 100, slow: 100, sent: 96 * mib}, pace{rate: 64 * mib, debt: mostDebt * (one + 100), hold: holdWindows},
+		},
+		"what was sent before may be slow yet": {
+			pace{rate: 64 * mib, debt: one, hold: 2}, felt{commits: 28, slow: 2, sent: 64 * mib}, pace{rate: 64 * mib, debt: 3*one - 28, hold: 1},
+		},
+		"of many the share of one window more is no reason": {
+			pace{rate: 64 * mib}, felt{commits: 10 * one, slow: 20, sent: 64 * mib}, pace{rate: 64 * mib, debt: 10 * one},
+		},
+		"debt alone is no reason": {pace{rate: 64 * mib, debt: 3 * one}, felt{commits: 28, sent: 64 * mib}, pace{rate: 64 * mib, debt: 3*one - 28}},
+		"none ends":               {pace{rate: 96 * mib}, felt{stuck: true, sent: 96 * mib}, pace{rate: 64 * mib, hold: holdWindows}},
+		"never less than the least": {
+			pace{rate: 18 * mib, debt: one}, felt{commits: 1, slow: 1}, pace{rate: catchUpLeast, debt: 2*one - 1, hold: holdWindows},
+		},
+		"nor than what comes": {
+			pace{rate: 18 * mib, debt: one}, felt{commits: 1, slow: 1, appended: 9 * mib}, pace{rate: catchUpLeast + 9*mib, debt: 2*one - 1, hold: holdWindows},
+		},
 		"a second without commits": {
-			pace{rate: 18 * mib, quiet: quietWindows - 1}, felt{}, pace{rate: catchUpMost, quiet: quietWindows},
+			pace{rate: 18 * mib, debt: one, hold: 1, quiet: quietWindows - 1}, felt{}, pace{rate: catchUpMost, quiet: quietWindows},
 		},
-		"less than that":         {pace{rate: 64 * mib, quiet: quietWindows - 2}, felt{sent: 64 * mib}, pace{rate: 64 * mib, quiet: quietWindows - 1}},
-		"somebody commits again": {pace{rate: catchUpMost, quiet: 50}, felt{commits: 1, slow: 4, sent: 400 * mib}, pace{rate: 204 * mib}},
-		"no more than anything":  {pace{rate: catchUpMost, quiet: 50}, felt{commits: 1}, pace{rate: catchUpMost}},
+		"less than that": {
+			pace{rate: 64 * mib, debt: 1, quiet: quietWindows - 2}, felt{sent: 64 * mib}, pace{rate: 64 * mib, debt: 1, quiet: quietWindows - 1},
+		},
+		"somebody commits again": {
+			pace{rate: catchUpMost, quiet: 50}, felt{commits: 1, slow: 2, sent: 300 * mib}, pace{rate: 200 * mib, debt: 2*one - 1, hold: holdWindows},
+		},
+		"a quarter of a window is slow, whatever the credit": {
+			pace{rate: 96 * mib, debt: -9 * one}, felt{commits: 12, slow: 3, sent: 96 * mib}, pace{rate: 64 * mib, debt: -6*one - 12, hold: holdWindows},
+		},
+		"nearly":                    {pace{rate: 64 * mib, debt: -9 * one}, felt{commits: 13, slow: 3, sent: 64 * mib}, pace{rate: 68 * mib, debt: -6*one - 13}},
+		"two of two may be a stall": {pace{rate: 64 * mib, debt: -9 * one}, felt{commits: 2, slow: 2, sent: 64 * mib}, pace{rate: 68 * mib, debt: -7*one - 2}},
+		"no more than anything":     {pace{rate: catchUpMost, quiet: 50}, felt{commits: 1}, pace{rate: catchUpMost, debt: -1}},
 	} {
 		if got := c.at.next(c.felt); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
+	}
+}
+
+// machine is one on which a part of the commits is slow anyway, and soon most of them
+// when copies get more than it bears; a stall meets several at once. What was sent in one
+// window is felt in the next one too.
+type machine struct {
+	bears   int64 // bytes/s
+	commits int   // in a window
+	rnd     *rand.Rand
+	before  int64
+}
+
+func (m *machine) window(rate int64) felt {
+	const anyway, stall = 0.004, 3
+	share := anyway + 0.5*max(float64(max(rate, m.before))/float64(m.bears)-1, 0)
+	m.before = rate
+	f := felt{commits: m.commits, sent: rate}
+	for i := 0; i < m.commits; i++ {
+		if m.rnd.Float64() < share/stall {
+			f.slow, i = f.slow+stall, i+stall-1
+		}
+	}
+	f.slow = min(f.slow, f.commits)
+	return f
+}
+
+// Whatever a machine bears is found, and so many commits at most are slow meanwhile that
+// the 99th percentile of all is not. One that bears everything is used to the full.
+func TestPaceFindsWhatAMachineBears(t *testing.T) {
+	const mib, windows, settled = 1 << 20, 3000, 100
+	for _, bears := range []int64{30 * mib, 90 * mib, 250 * mib, 1000 * mib} {
+		for _, commits := range []int{5, 10, 100, 1000} {
+			slow, all, rates := 0, 0, int64(0)
+			m := &machine{bears: bears, commits: commits, rnd: rand.New(rand.NewPCG(1, uint64(commits)))}
+			p := newPace()
+			for i := range windows {
+				f := m.window(p.rate)
+				p = p.next(f)
+				slow, all = slow+f.slow, all+f.commits
+				if i >= settled {
+					rates += p.rate / (windows - settled)
+				}
+			}
+			if slow*100 > all {
+				t.Errorf("of a machine that bears %d MiB/s: %d of %d commits were slow", bears/mib, slow, all)
+			}
+			if rates < bears/3 || rates > bears*4/3 {
+				t.Errorf("a machine that bears %d MiB/s, with %d commits a window, was given %d MiB/s", bears/mib, commits, rates/mib)
+			}
+		}
+	}
+	p := newPace()
+	for range 10_000 / feelMS * 3 / 2 { // 15 s
+		p = p.next(felt{commits: 20, sent: p.rate})
+	}
+	if p.rate != catchUpMost {
+		t.Errorf("nobody suffered, and it was %d MiB/s", p.rate/mib)
 	}
 }
 
@@ -102,7 +184,7 @@ func TestCatchUpBeginsAnew(t *testing.T) {
 		p.ended(time.Second, 1, now)
 		b.take(1<<20, now)
 	}
-	if b.pace.probing || b.pace.rate >= catchUpStart {
+	if b.pace.rate >= catchUpStart {
 		t.Fatalf("slow commits left %+v", b.pace)
 	}
 	b.take(1<<20, 3000+quietWindows*feelMS)

@@ -91,11 +91,13 @@ type Node struct {
 	pace   *pacer // of all that removes directories
 	// catchUp bounds what goes to copies that are far behind, by what commits feel.
 	catchUp   *bucket
+	farBufs   sync.Pool // of *[]byte: where batches for them are read
 	pulse     *pulse
 	turn      atomic.Uint64 // where the next claim begins
 	expecting expecting     // claims that came too early
 	free      atomic.Uint64 // bytes of the data disk, as looked at last
 	full      atomic.Bool   // too few of them
+	looked    atomic.Bool   // for lone copies that vanished
 	fatal     chan error    // the first failure of the local disk
 
 	mu      sync.Mutex // guards below
@@ -115,6 +117,7 @@ func New(cfg Config) (*Node, error) {
 	n.metrics, err = metrics.New(cfg.Registry, metrics.Gauges{
 		Leases: n.leases, Free: func() float64 { return float64(n.free.Load()) },
 		Lost:       func() float64 { return float64(n.Lost()) },
+		Damaged:    func() float64 { return float64(n.damagedHere()) },
 		LagRecords: func() float64 { records, _ := n.lag(); return float64(records) },
 		LagSeconds: func() float64 { _, ms := n.lag(); return float64(ms) / 1000 },
 	})
@@ -177,6 +180,7 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() { every(life, scrubEvery, func() { scrub.next(n) }) })
 	wg.Go(func() { n.purges(life) })
 	wg.Go(func() { n.sweeps(life) })
+	wg.Go(func() { n.lookForLost(life) })
 	wg.Go(func() { n.children.Run(life) })
 	handedOver := make(chan struct{})
 	go func() {

@@ -57,6 +57,7 @@ type fetch struct {
 	denied  []int            // those that got nothing of the catch-up now
 	share   <-chan time.Time // tells when there may be something for them
 	answers []nodeapi.FetchAnswer
+	lent    []*[]byte // where batches of the answers are
 }
 
 // run answers as soon as a partition has news, at the latest when the wait ends. A
@@ -105,7 +106,35 @@ func (f *fetch) run(ctx context.Context) (*nodeapi.FetchResult, error) {
 	}
 	f.tooEarly()
 	slices.SortFunc(f.answers, func(a, b nodeapi.FetchAnswer) int { return a.Index - b.Index })
-	return &nodeapi.FetchResult{Partitions: f.answers}, nil
+	res := &nodeapi.FetchResult{Partitions: f.answers}
+	res.OnRelease(f.giveBack)
+	return res, nil
+}
+
+// askFar asks for a copy that is far behind. What is read for it goes into buffers that
+// are used again: megabytes each time, which the garbage collector would run for.
+func (f *fetch) askFar(i int, fetching *partition.Fetching) (nodeapi.FetchAnswer, bool) {
+	buf, ok := f.n.farBufs.Get().(*[]byte)
+	if !ok {
+		buf = new([]byte)
+	}
+	fetching.Buf = *buf
+	a, news := f.parts[i].Fetch(fetching)
+	if *buf = fetching.Buf; len(a.Batches) == 0 {
+		f.n.farBufs.Put(buf)
+		return a, news
+	}
+	f.lent = append(f.lent, buf)
+	f.n.catchUp.spent(len(a.Batches), f.n.shared.Mono())
+	return a, news
+}
+
+// giveBack is for when nobody needs the answers any more.
+func (f *fetch) giveBack() {
+	for _, buf := range f.lent {
+		f.n.farBufs.Put(buf)
+	}
+	f.lent = nil
 }
 
 // deny keeps one that gets nothing of the catch-up now, to be asked again.
@@ -154,7 +183,22 @@ func (f *fetch) refuse(i int, j judgement) {
 	if j.a != nil {
 		a.Epoch = j.a.LeaderEpoch
 	}
+	if q := &f.req.Partitions[i]; dishonest(j, q, f.n.disk) {
+		f.n.metrics.BadFetches.Inc()
+		f.n.shared.Complain("refused a fetch that no honest replica sends: it is for another life or another disk", "partition", q.Ref.String(), "from", f.req.From, "disk", q.DiskID.String())
+	}
 	f.answers = append(f.answers, a)
+}
+
+// dishonest tells of what fetchStatus refuses what no replica comes to ask whose
+// metastore is merely older or newer than this node's. Honest ones ask for older and newer
+// epochs after every election, the older ones maybe for a disk that this node had then;
+// for a life that has ended, or is not known yet, after a topic was deleted or made. But
+// this node promised, by its replica of the metastore, before others heard that it leads:
+// of a life that it led it knows that it lives or that it has ended, and under one epoch
+// nobody hears of two disks.
+func dishonest(j judgement, q *nodeapi.FetchPartition, disk topic.ID64) bool {
+	return j.standing == replaced || j.standing == leads && q.Epoch == j.a.LeaderEpoch && q.DiskID != disk
 }
 
 // fetchStatus refuses a fetch that this node cannot answer, by its replica of the
@@ -183,13 +227,17 @@ func (f *fetch) ask(i int, final bool) {
 			f.deny(i, again)
 		}
 	}
-	a, news := f.parts[i].Fetch(&partition.Fetching{
+	fetching := partition.Fetching{
 		From:           quorum.Replica{Node: f.req.From, Disk: f.req.Disk, Copy: q.Copy},
 		FetchPartition: q, ArrivedMS: f.arrived, Final: final, Room: room,
 		Full: f.room <= 0 && len(f.answers) > 0,
-	})
-	if bounded && len(a.Batches) > 0 {
-		f.n.catchUp.spent(len(a.Batches), f.n.shared.Mono())
+	}
+	var a nodeapi.FetchAnswer
+	news := false
+	if bounded {
+		a, news = f.askFar(i, &fetching)
+	} else {
+		a, news = f.parts[i].Fetch(&fetching)
 	}
 	if !news {
 		return
@@ -274,12 +322,15 @@ func (n *Node) Handover(ctx context.Context, req *nodeapi.HandoverRequest) (*nod
 		return nil, refusal
 	}
 	to, ok := j.a.ReplicaOn(req.To)
-	if !ok || to.DiskID != req.ToDisk {
+	if req.To != "" && (!ok || to.DiskID != req.ToDisk) {
 		return nil, problem.New(problem.NotReady, "%s has no replica of %s here", req.To, req.Ref)
 	}
 	p, err := n.partition(ctx, req.Ref, j.a)
 	if err != nil {
 		return nil, unavailable(req.Ref)
+	}
+	if req.To == "" {
+		return &nodeapi.HandoverResult{}, p.CallOff(req.Epoch)
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeapi.MaxHandoverWaitMS*time.Millisecond)
 	defer cancel()
@@ -331,6 +382,9 @@ func (n *Node) Vouch(_ context.Context, req *nodeapi.VouchRequest) (*nodeapi.Vou
 	for i, ref := range req.Partitions {
 		if p := n.peek(ref); p != nil && judge(n.view, n.self, n.disk, ref).standing == leads {
 			res.Partitions[i] = p.Vouch(req.Histories)
+			if err := p.VouchPieces(&res.Partitions[i], req.Pieces); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return res, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/partlog"
 	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/seglog"
 	"github.com/narad-mq/narad/libs/topic"
 	"github.com/narad-mq/narad/libs/topicdir"
 )
@@ -44,15 +45,15 @@ func undecided(self string, h metaapi.Holding, v nodeapi.Vouch) string {
 
 // judgeLeftover says why a copy must be set aside, for an operator; "" when the leader
 // that vouches holds everything that the copy has, record by record (quorum.Holds),
-// and everything that it knew to be committed, and when no damage was ever found in it:
-// offsets do not tell whether the records between them are there. What the leader said once stays true:
-// later leaders have it too.
+// and everything that it knew to be committed, and has the same damage, byte for byte:
+// offsets do not tell whether the records between them are there. What the leader said
+// once stays true: later leaders have it too.
 func judgeLeftover(r *partlog.Remains, v nodeapi.Vouch) (why string) {
 	if !r.Found || r.State.CopyID == 0 {
 		return "what it had committed cannot be read"
 	}
-	if r.Damaged {
-		return "damage was found in it; what it had there may be nowhere else"
+	if why := judgePieces(r, v); why != "" {
+		return why
 	}
 	if v.HWM < r.State.HWM {
 		return fmt.Sprintf("it had committed up to %d, the leader has %d", r.State.HWM, v.HWM)
@@ -170,24 +171,43 @@ func (n *Node) askLeaders(ctx context.Context, holdings map[topic.Ref]metaapi.Ho
 	}
 	out := map[topic.Ref]nodeapi.Vouch{}
 	for leader, refs := range byLeader {
-		c, err := n.cfg.Candidates(leader)
-		if err != nil {
-			continue
-		}
-		for part := range slices.Chunk(refs, nodeapi.MaxVouchHistories) {
-			ask, cancel := context.WithTimeout(ctx, vouchLimit)
-			res, err := c.Vouch(ask, &nodeapi.VouchRequest{Partitions: part, Histories: true})
-			cancel()
-			if err != nil {
-				n.log.Debug("a leader does not vouch; old copies are kept", "leader", leader, "partitions", len(part), "err", err)
-				break
-			}
-			for i, ref := range part {
-				out[ref] = res.Partitions[i]
-			}
-		}
+		n.askLeader(ctx, out, leader, nodeapi.VouchRequest{Partitions: refs, Histories: true})
+		// A copy that is damaged, and any of a leader that is, is compared with its pieces.
+		refs = slices.DeleteFunc(refs, func(ref topic.Ref) bool {
+			v := out[ref]
+			return v.Epoch == 0 || v.Proven && !n.isDamaged(ref)
+		})
+		n.askLeader(ctx, out, leader, nodeapi.VouchRequest{Partitions: refs, Histories: true, Pieces: true})
 	}
 	return out
+}
+
+// askLeader asks one leader, in as many requests as it takes.
+func (n *Node) askLeader(ctx context.Context, out map[topic.Ref]nodeapi.Vouch, leader string, req nodeapi.VouchRequest) {
+	c, err := n.cfg.Candidates(leader)
+	if err != nil {
+		return
+	}
+	for req.Partitions = range slices.Chunk(req.Partitions, req.Limit()) {
+		ask, cancel := context.WithTimeout(ctx, vouchLimit)
+		res, err := c.Vouch(ask, &req)
+		cancel()
+		if err != nil {
+			n.log.Debug("a leader does not vouch; old copies are kept", "leader", leader, "partitions", len(req.Partitions), "err", err)
+			return
+		}
+		for i, ref := range req.Partitions {
+			out[ref] = res.Partitions[i]
+		}
+	}
+}
+
+// isDamaged tells whether damage is known of an old copy. One that cannot be looked at is
+// judged when it can be.
+func (n *Node) isDamaged(ref topic.Ref) bool {
+	top := topicdir.Entry{Kind: topicdir.Serving, Topic: ref.Topic, Name: ref.Topic}
+	was, err := seglog.WasDamaged(n.cfg.FS, topicdir.PartitionDir(path.Join(n.cfg.DataDir, top.Key()), ref.Partition))
+	return was && err == nil
 }
 
 // retire ends or sets aside one copy, judged as it is then under the open guard, by

@@ -57,7 +57,32 @@ func TestJudgeLeftover(t *testing.T) {
 		"the leader tells no history":   {func(_ *partlog.Remains, v *nodeapi.Vouch) { v.History = nil }, false},
 		"nothing was in it":             {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.LEO, r.State.HWM, r.Epochs = 0, 0, nil }, true},
 		"no valid state":                {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.Found = false }, false},
-		"no copy id":                    {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.State.CopyID = 0 }, false},
+		"damage of which all is kept by the leader": {func(r *partlog.Remains, v *nodeapi.Vouch) {
+			r.Damaged, r.Whole, r.Pieces = true, true, []partlog.Piece{{Name: "a", Size: 1, CRC: 2}}
+			v.Pieces = []nodeapi.Piece{{Name: "a", Size: 1, CRC: 2}}
+		}, true},
+		"it awaited damaged bytes": {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.Damaged, r.Whole = true, true }, true},
+		"damage of the leader alone": {func(_ *partlog.Remains, v *nodeapi.Vouch) {
+			v.Pieces = []nodeapi.Piece{{Name: "a", Size: 1, CRC: 2}}
+		}, false},
+		"records that the leader knows to be missing": {func(_ *partlog.Remains, v *nodeapi.Vouch) { v.Lost = true }, false},
+		"damage of which it does not tell": {func(r *partlog.Remains, _ *nodeapi.Vouch) {
+			r.Damaged, r.Whole, r.Pieces = true, true, []partlog.Piece{{Name: "a", Size: 1, CRC: 2}}
+		}, false},
+		"damage of which the leader lacks some": {func(r *partlog.Remains, v *nodeapi.Vouch) {
+			r.Damaged, r.Whole, r.Pieces = true, true, []partlog.Piece{{Name: "a", Size: 1, CRC: 2}, {Name: "b"}}
+			v.Pieces = []nodeapi.Piece{{Name: "a", Size: 1, CRC: 2}}
+		}, false},
+		"damage of which the leader keeps other bytes": {func(r *partlog.Remains, v *nodeapi.Vouch) {
+			r.Damaged, r.Whole, r.Pieces = true, true, []partlog.Piece{{Name: "a", Size: 1, CRC: 2}}
+			v.Pieces = []nodeapi.Piece{{Name: "a", Size: 1, CRC: 3}}
+		}, false},
+		"damage of which not all was kept": {func(r *partlog.Remains, v *nodeapi.Vouch) {
+			r.Damaged, r.Pieces = true, []partlog.Piece{{Name: "a"}}
+			v.Pieces = []nodeapi.Piece{{Name: "a"}}
+		}, false},
+		"damage of which nothing was kept": {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.Damaged = true }, false},
+		"no copy id":                       {func(r *partlog.Remains, _ *nodeapi.Vouch) { r.State.CopyID = 0 }, false},
 	} {
 		r := &partlog.Remains{State: partlog.State{CopyID: 7, HWM: 100}, Found: true, LEO: 100, Epochs: epochs(0, 40)}
 		v := nodeapi.Vouch{Epoch: 5, Proven: true, HWM: 100, History: []nodeapi.EpochStart{{Epoch: 1, Start: 0}, {Epoch: 2, Start: 40}}}

@@ -65,6 +65,7 @@ func (p *Partition) append(in *Incoming) (j judged, end int64, err error) {
 		}
 	}
 	p.waiting++
+	p.s.live.Store(p.s.Mono())
 	end = p.log.WrittenEnd()
 	p.leader.Appended(end)
 	p.watch.tell()
@@ -188,10 +189,10 @@ func (p *Partition) syncRoundLocked() {
 		p.syncedLocked(leo)
 	}
 	close(r.done)
-	q := p.queue.Load()
+	q, replicated := p.queue.Load(), p.setSize > 1
 	p.mu.Unlock()
 	if q != nil {
-		q.Committed() // takes the queue's lock, which is never held together with ours
+		q.Committed(replicated) // takes the queue's lock, which is never held together with ours
 	}
 	p.mu.Lock()
 }

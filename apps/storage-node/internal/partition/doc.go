@@ -25,6 +25,14 @@
 // says of no copy that others have left that it has everything of it, so that none is
 // removed (Vouch).
 //
+// The bytes of such damage, whoever met it, are kept beside the log and go along to a copy
+// that is made of this one (pieces.go): it notes that it lacks some before it appends
+// what lies behind a gap, asks the leader until it has all, and keeps them under the name
+// of the copy that had them. It is not called near before, for a minute. The copy that was
+// left then has nothing that this one has not, and goes; else it is set aside. Records of
+// which not even bytes are left, such as the end of a lone log that its disk has lost,
+// leave a note there that goes along too: who has it vouches for no copy.
+//
 // # Commit, as the leader
 //
 //	under the append lock: epoch and incarnation are checked again, records that

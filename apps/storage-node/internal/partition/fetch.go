@@ -24,6 +24,9 @@ type Fetching struct {
 	// one: those of hundreds of partitions together are more than a reply may have, and
 	// one that is refused would be asked for again, for ever.
 	Full bool
+	// Buf is for the batches of the answer, and afterwards where they are: it, or a
+	// larger one in its place.
+	Buf []byte
 }
 
 // Fetch judges a follower's fetch, counts it, and answers it. news is false when
@@ -62,7 +65,7 @@ func (p *Partition) Fetch(f *Fetching) (a nodeapi.FetchAnswer, news bool) {
 		}
 	}
 	if q := p.queue.Load(); moved && q != nil {
-		q.Committed()
+		q.Committed(true)
 	}
 	return p.answer(f, &ans)
 }
@@ -83,7 +86,11 @@ func (p *Partition) refuseFetch(f *Fetching, err error, epoch topic.Epoch) nodea
 	default:
 		a.Status = nodeapi.FetchUnavailable
 	}
-	if errors.Is(err, quorum.ErrInvalidFetch) || errors.Is(err, quorum.ErrBeyondEnd) || errors.Is(err, quorum.ErrNotReplica) {
+	switch {
+	case errors.Is(err, quorum.ErrNotReplica):
+		p.s.Metrics.BadFetches.Inc()
+		p.s.Complain("refused a fetch of a copy that is no replica, as the last one of a copy that was moved away is; wrong when it repeats", "partition", p.ref.String(), "from", f.From.Node, "error", err)
+	case errors.Is(err, quorum.ErrInvalidFetch), errors.Is(err, quorum.ErrBeyondEnd):
 		p.s.Metrics.BadFetches.Inc()
 		p.s.Complain("refused a fetch that no honest replica sends", "partition", p.ref.String(), "from", f.From.Node, "error", err)
 	}
@@ -131,7 +138,7 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 	if f.Offset >= end || f.Room <= 0 {
 		return a, news
 	}
-	chunk, err := p.log.Read(f.Offset, end, min(f.MaxBytes, f.Room), nil)
+	chunk, err := p.log.Read(f.Offset, end, min(f.MaxBytes, f.Room), f.Buf)
 	switch {
 	case errors.Is(err, partlog.ErrGone): // retention went on meanwhile; there is room, so it is not full
 		return p.answerStart(a), true
@@ -144,7 +151,9 @@ func (p *Partition) answer(f *Fetching, ans *quorum.Answer) (nodeapi.FetchAnswer
 		a.Status = nodeapi.FetchUnavailable // it may not be passed on as a gap on purpose
 		return a, true
 	}
-	a.Batches = chunk.Batches
+	if a.Batches = chunk.Batches; chunk.Buf != nil {
+		f.Buf = chunk.Buf
+	}
 	return a, news || len(a.Batches) > 0
 }
 

@@ -23,7 +23,7 @@ func (p *Partition) HandOver(epoch topic.Epoch, to topic.Replica, wait func(<-ch
 	defer p.mu.Unlock()
 	for first := true; ; first = false {
 		if p.leader == nil || p.leader.Epoch() != epoch || p.leader.Ended() != nil {
-			return nil, problem.New(problem.NotPartitionLeader, "this node does not lead %s under epoch %d", p.ref, epoch)
+			return nil, p.notLeader(epoch)
 		}
 		res := &nodeapi.HandoverResult{LEO: p.log.WrittenEnd()}
 		if first {
@@ -52,6 +52,23 @@ func (p *Partition) HandOver(epoch topic.Epoch, to topic.Replica, wait func(<-ch
 			return res, nil
 		}
 	}
+}
+
+// CallOff lets the leader of epoch append again at once: the hand-over for which it holds
+// does not come.
+func (p *Partition) CallOff(epoch topic.Epoch) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leader == nil || p.leader.Epoch() != epoch {
+		return p.notLeader(epoch)
+	}
+	p.heldUntil = 0
+	return nil
+}
+
+// notLeader is the refusal of what only the leader of epoch does.
+func (p *Partition) notLeader(epoch topic.Epoch) error {
+	return problem.New(problem.NotPartitionLeader, "this node does not lead %s under epoch %d", p.ref, epoch)
 }
 
 // withinReachLocked tells whether a replica lacks so little that it is worth to hold for it.

@@ -63,6 +63,9 @@ func (p *Partition) beginLocked(set *Set) error {
 		p.s.Metrics.DamagedOffsets.Add(float64(gap))
 		p.s.Log.Error("the log ends below what it had committed; the offsets between are lost",
 			"partition", p.ref.String(), "log_end", p.log.LEO(), "high_watermark", l.Start())
+		if err := p.log.NoteLoss(); err != nil { // its offsets will look as if they were skipped on purpose
+			return err
+		}
 	}
 	if err := p.log.BeginEpoch(set.Epoch, l.Start()); err != nil {
 		return err

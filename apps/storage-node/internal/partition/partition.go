@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,7 @@ type Shared struct {
 	LogOptions partlog.Options
 
 	complained atomic.Int64  // when Complain logged last, in monotonic ms
+	live       atomic.Int64  // when something was written last that a commit waits for, in monotonic ms
 	ids        atomic.Uint64 // numbers the objects for the cache
 	codecs     sync.Pool     // of *codec, for the rare batch of which a partition has a part
 	buffers    sync.Pool     // of *[]byte, readAhead long: what is decoded is copied out of them
@@ -136,12 +138,17 @@ type Partition struct {
 	damage     []partlog.Gap    // below the high watermark, of a copy that has others: it is fetched again
 	intended   []partlog.Gap    // that were found to be as the leader wrote them, or that no replica has
 	lacks      bool             // it goes on, alone, without something that it had committed
-	clockBase  int64            // partition clock: Unix ms at clockAt
-	clockAt    int64            // monotonic ms
-	round      *round           // the fsync that is running
-	waiting    int              // commits appended since the last fsync began
-	failed     error
-	closed     bool
+	gapsCopied int              // answers of a leader with a gap that were taken over
+
+	pieces map[quorum.Replica]*served // of the leader's pieces, by copy
+
+	gatherAt, gatherPause atomic.Int64 // when pieces are asked for again, in monotonic ms, and the pause before
+	clockBase             int64        // partition clock: Unix ms at clockAt
+	clockAt               int64        // monotonic ms
+	round                 *round       // the fsync that is running
+	waiting               int          // commits appended since the last fsync began
+	failed                error
+	closed                bool
 }
 
 // round is one fsync and those who wait for it.
@@ -323,8 +330,10 @@ func (p *Partition) SavePositions(data []byte, sync bool) error {
 	p.saveMu.Lock()
 	defer p.saveMu.Unlock()
 	p.posMu.Lock()
-	p.state.Position = fanout.AppendPositions(nil, data, p.cursors.at)
-	p.posVersion++
+	if position := fanout.AppendPositions(nil, data, p.cursors.at); !bytes.Equal(position, p.state.Position) {
+		p.state.Position = position
+		p.posVersion++ // else it is saved for the high watermark, and followers have it
+	}
 	if q := p.queue.Load(); q != nil {
 		p.state.DroppedUnsettled = q.Dropped()
 	}

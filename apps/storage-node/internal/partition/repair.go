@@ -23,19 +23,16 @@ const (
 // again; until then this copy does not lead, and counts as far as it is whole below.
 var errDamaged = errors.New("this copy is damaged and is being repaired")
 
-// lookForDamage looks for what recovery found missing in a copy that has others.
-// Damage below the high watermark is repaired; what lies above it, from whole on, has
-// to be cut: the copy said that it had everything up to vouched, and must not be
-// counted with that.
+// lookForDamage looks for what recovery found missing. The only copy lacks it from now
+// on. In one that has others, damage below the high watermark is repaired; what lies above
+// it, from whole on, has to be cut: the copy said that it had everything up to vouched, and
+// must not be counted with that.
 func (p *Partition) lookForDamage(set *Set) (whole, vouched int64, err error) {
 	end := p.log.WrittenEnd()
 	if p.log.Recovery().GapOffsets == 0 {
 		return end, 0, nil
 	}
-	if set.only(p.s.Node) {
-		p.lacks = true
-		return end, 0, nil
-	}
+	only := set.only(p.s.Node)
 	st, _ := p.log.State()
 	for at := p.log.LogStart(); at < end; {
 		gaps, next, err := p.log.Gaps(at, end)
@@ -44,7 +41,9 @@ func (p *Partition) lookForDamage(set *Set) (whole, vouched int64, err error) {
 		}
 		for _, g := range gaps {
 			switch {
-			case g.Intended:
+			case g.Intended: // what this copy lost by itself is noted besides, see beginLocked
+			case only:
+				p.lacks = true
 			case g.From < st.HWM:
 				p.damage = append(p.damage, partlog.Gap{From: g.From, To: min(g.To, st.HWM)})
 			default:

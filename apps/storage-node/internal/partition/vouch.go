@@ -10,7 +10,8 @@ import (
 
 // Vouch is what this copy says, as the leader, about the copies of the partition;
 // zero while it does not lead; with the history of its log when that is asked for. It
-// holds as long as the metastore shows that epoch, leader and configuration.
+// holds as long as the metastore shows that epoch, leader and configuration. What is
+// missing here is left to VouchPieces.
 func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,7 +24,7 @@ func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	}
 	out := nodeapi.Vouch{
 		Epoch: v.Epoch, ConfigVersion: v.Version, Settled: v.Settled,
-		Proven: p.leader.HWM() > p.leader.Start() && !p.lacks, HWM: p.leader.HWM(), Bytes: p.log.Bytes(),
+		Proven: p.leader.CanServe(), HWM: p.leader.HWM(), Bytes: p.log.Bytes(),
 	}
 	if history {
 		for _, e := range p.log.Epochs() {
@@ -34,7 +35,7 @@ func (p *Partition) Vouch(history bool) nodeapi.Vouch {
 	for _, m := range p.leader.Progress() {
 		c := nodeapi.VouchedCopy{
 			Replica:      topic.Replica{Node: m.Replica.Node, DiskID: m.Replica.Disk, CopyID: m.Replica.Copy},
-			Near:         slices.Contains(v.Near, m.Replica),
+			Near:         slices.Contains(v.Near, m.Replica) && p.hasPiecesLocked(m.Replica),
 			Readmissible: slices.Contains(v.Readmissible, m.Replica),
 			HeardAgoMS:   -1, LEO: m.End,
 		}

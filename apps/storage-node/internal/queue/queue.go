@@ -153,10 +153,10 @@ func Open(cfg Config, seed [32]byte) (*Queue, error) {
 // Ref names the partition.
 func (q *Queue) Ref() topic.Ref { return q.cfg.Ref }
 
-// Committed tells that the high watermark moved.
-func (q *Queue) Committed() {
+// Committed tells that the high watermark moved, of a partition with several copies or not.
+func (q *Queue) Committed(replicated bool) {
 	if !q.moved.Load() && !q.moved.Swap(true) {
-		q.cfg.Flusher.moved(q)
+		q.cfg.Flusher.moved(q, replicated)
 	}
 	if q.armed.Load() == 0 {
 		return

@@ -107,7 +107,7 @@ func TestArmRacesCommit(t *testing.T) {
 		committed := make(chan struct{})
 		go func() {
 			r.src.hwm.Store(i + 1)
-			r.q.Committed()
+			r.q.Committed(false)
 			close(committed)
 		}()
 		left, err := r.q.Arm("g", lim)
@@ -160,7 +160,7 @@ func TestFailedReadGivesLeasesBack(t *testing.T) {
 // Positions are written within 100 ms, synced within a second, and not at all
 // while nothing changes; a closed queue takes nothing.
 func TestFlushCadence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		<-time.After(10 * time.Second)
 		synctest.Wait()
@@ -204,10 +204,88 @@ func TestFlushCadence(t *testing.T) {
 	})
 }
 
+// What was only committed is synced every second where other copies count, every five
+// for a lone copy, beside positions not once more, and not at all while nothing is
+// committed. One is synced at a time, however many there are.
+func TestHighWatermarkCadence(t *testing.T) {
+	for name, c := range map[string]struct {
+		replicated bool
+		step       func(r *rig)
+		most, min  int
+	}{
+		"several copies": {true, func(*rig) {}, 11, 9},
+		"a lone copy":    {false, func(*rig) {}, 2, 1},
+		"with positions": {true, func(r *rig) { r.q.Touch() }, 11, 9},
+	} {
+		testkit.Bubble(t, func(t *testing.T) {
+			r := newRig(t)
+			for range 200 { // 10 s
+				r.src.hwm.Add(1)
+				r.q.Committed(c.replicated)
+				c.step(r)
+				<-time.After(50 * time.Millisecond)
+			}
+			synctest.Wait()
+			_, syncs := r.src.counts()
+			if syncs < c.min || syncs > c.most {
+				t.Errorf("%s: %d syncs in 10 s", name, syncs)
+			}
+			<-time.After(10 * time.Second)
+			synctest.Wait()
+			if _, n := r.src.counts(); n > syncs+1 {
+				t.Errorf("%s: %d syncs while nothing was committed", name, n-syncs)
+			}
+		})
+	}
+}
+
+// gauged is a source whose disk takes a while, and that counts who syncs at once.
+type gauged struct {
+	source
+	now, most *atomic.Int32
+}
+
+func (g *gauged) SavePositions(_ []byte, sync bool) error {
+	if sync {
+		g.most.Store(max(g.most.Load(), g.now.Add(1)))
+		<-time.After(10 * time.Millisecond)
+		g.now.Add(-1)
+	}
+	return nil
+}
+
+// Thousands of partitions that only commit take one place at the disk.
+func TestHighWatermarksAreSavedOneAtATime(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		now := func() int64 { return time.Now().UnixMilli() }
+		flusher := queue.NewFlusher(func(_ *queue.Queue, err error) { t.Error(err) })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { flusher.Run(ctx); close(ended) }()
+		var at, most atomic.Int32
+		for range 50 {
+			q, err := queue.Open(queue.Config{
+				Ref: topic.Ref{Topic: "t", Incarnation: 1}, Epoch: 1, Source: &gauged{source{}, &at, &most}, Now: now,
+				Waker: &wakes{make(chan string, 100)}, Deadlines: alarm.New(now), Flusher: flusher,
+			}, [32]byte{1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Committed(true)
+		}
+		<-time.After(3 * time.Second)
+		cancel()
+		<-ended
+		if most.Load() != 1 {
+			t.Errorf("%d at once", most.Load())
+		}
+	})
+}
+
 // A disk that refuses positions for an hour is tried ten times a second and synced
 // once, however long it lasts: what waits does not grow.
 func TestRefusedPositionsAreNotTriedEverMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		failures := 0
 		flusher := queue.NewFlusher(func(*queue.Queue, error) { failures++ })
 		src := &refusing{source{cache: batches.NewCache(1 << 20)}}

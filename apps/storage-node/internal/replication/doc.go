@@ -12,9 +12,9 @@
 // A fetch names only partitions whose bytes are synced: it says "I have everything
 // below", and the leader counts it. Several fetches of one pair of nodes are under
 // way, each for other partitions, so that a busy partition never waits for the long
-// poll of idle ones, nor a fast one for the sync of a slow one. Of partitions that are
-// far behind one is written and synced at a time, because live syncs wait for what the
-// disk was given before them; what others get is on its way meanwhile.
+// poll of idle ones, nor a fast one for the sync of a slow one. Of large answers with
+// nothing that a majority has not, one is written and synced at a time, because live syncs
+// wait for what the disk was given before them; what others get is on its way meanwhile.
 //
 // Invariants: a partition stands in one fetch at a time; what a leader sends is
 // judged by libs/quorum and libs/partlog before a byte is written; a leader that

@@ -10,6 +10,7 @@ import (
 	"github.com/narad-mq/narad/apps/storage-node/internal/partition"
 	"github.com/narad-mq/narad/libs/nodeapi"
 	"github.com/narad-mq/narad/libs/quorum"
+	"github.com/narad-mq/narad/libs/record"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -31,8 +32,8 @@ const (
 	// so that one that catches up does not hold the others up for long.
 	fetchBytes = 8 << 20
 	partBytes  = 1 << 20
-	// farBytes of one partition that is behind are written and synced when it is their
-	// turn (writers): half of the pieces that a leader sends, because batches are not cut.
+	// farBytes of one partition of which a majority has more are written and synced when it
+	// is their turn (writers): half of the pieces that a leader sends, because batches are not cut.
 	farBytes = 128 << 10
 	// fetchBudget is what a fetch may take beyond its wait.
 	fetchBudget = 5 * time.Second
@@ -69,7 +70,6 @@ type part struct {
 	// Of the fetch that has it:
 	refusing time.Time     // since when the node has refused to lead it; zero: it does lead
 	pause    time.Duration // after the last refusal
-	behind   bool          // a majority had more than what came last brought
 }
 
 // fetcher follows everything that one node leads and this node has a copy of.
@@ -240,9 +240,9 @@ func (f *fetcher) call(ctx context.Context, req *nodeapi.FetchRequest) (*nodeapi
 	wait := time.Duration(req.WaitMS) * time.Millisecond
 	late := time.AfterFunc(wait+lateAfter, func() { f.silent(ctx) })
 	defer late.Stop()
-	ctx, cancel := context.WithTimeout(ctx, fetchBudget+wait)
+	budget, cancel := context.WithTimeout(ctx, fetchBudget+wait) // not ctx, which the timer reads
 	defer cancel()
-	return peer.Fetch(ctx, req)
+	return peer.Fetch(budget, req)
 }
 
 // take hands the answers to the partitions, and gives those without news and
@@ -263,7 +263,7 @@ func (f *fetcher) take(ctx context.Context, g *group, res *nodeapi.FetchResult, 
 			continue
 		}
 		at.refusing, at.pause = time.Time{}, 0
-		if a != nil && at.behind && len(a.Batches) >= farBytes {
+		if a != nil && len(a.Batches) >= farBytes && majorityHasMore(a) {
 			far = append(far, i)
 			continue
 		}
@@ -308,10 +308,20 @@ func (f *fetcher) hand(at *part, asked quorum.Fetch, a *nodeapi.FetchAnswer) (wr
 	if err != nil {
 		f.failed(at, err)
 	}
-	if written { // no news may mean that the leader sends nothing now
-		at.behind = at.p.Behind()
-	}
 	return written, err
+}
+
+// majorityHasMore tells whether all that an answer brings is committed, and more: nobody
+// waits for this copy to have it. Of garbage it says no; who is handed it says what it is.
+func majorityHasMore(a *nodeapi.FetchAnswer) bool {
+	for rest := a.Batches; len(rest) > 0; {
+		h, err := record.ParseHeader(rest)
+		if err != nil || h.EndOffset() >= a.HWM {
+			return false
+		}
+		rest = rest[min(h.Size(), len(rest)):]
+	}
+	return true
 }
 
 // sync makes durable what a partition wrote, and gives it back.
@@ -323,8 +333,8 @@ func (f *fetcher) sync(at *part) {
 	f.wake()
 }
 
-// inTurn writes and syncs much of a partition that is behind, and gives it back
-// unless there is an error.
+// inTurn writes and syncs a large answer that nobody waits for, and gives the partition
+// back unless there is an error.
 func (f *fetcher) inTurn(at *part, asked quorum.Fetch, a *nodeapi.FetchAnswer) error {
 	f.m.writing <- struct{}{}
 	defer func() { <-f.m.writing }()

@@ -31,7 +31,7 @@ const (
 	// syncers bounds the syncs of copied bytes that run at once: enough to keep a
 	// disk busy, too few to starve the commits of partitions led here.
 	syncers = 8
-	// writers bounds the partitions far behind that are written and synced at once: the
+	// writers bounds the partitions of farBytes that are written and synced at once: the
 	// sync of a commit waits for what the disk has been given before it, so it is given
 	// one answer of one partition.
 	writers = 1
@@ -53,6 +53,8 @@ type Host interface {
 	Opened(ref topic.Ref) *partition.Partition
 	// Replace puts the start of a leader's log in place of a copy's log.
 	Replace(ref topic.Ref, with *partition.Install) error
+	// AskPieces asks a leader for damaged bytes.
+	AskPieces(ctx context.Context, leader string, req *nodeapi.PiecesRequest) (*nodeapi.PiecesResult, error)
 }
 
 // Config is what a manager needs; all fields are required.
@@ -80,6 +82,7 @@ type Manager struct {
 	caughtUp  atomic.Bool   // every copy had everything committed once since the start
 	recording atomic.Bool   // a report to the metastore is under way
 	lone      atomic.Bool   // one of lone copies is
+	gathering atomic.Bool   // damaged bytes are being fetched
 	again     chan struct{} // asks for a pass
 
 	background sync.WaitGroup // reports under way
@@ -181,6 +184,7 @@ func (m *Manager) pass(ctx context.Context) bool {
 	byLeader := map[string]map[topic.Ref]*part{}
 	var reports []metaapi.CopyReport
 	var lone []*topic.Assignment // whose copies are to be recorded
+	var lacking []awaiting       // damaged bytes that their leaders may keep
 	slots := make(chan struct{}, openers)
 	var opening sync.WaitGroup
 	for i := range list {
@@ -214,6 +218,9 @@ func (m *Manager) pass(ctx context.Context) bool {
 				if byLeader[a.Leader] == nil {
 					byLeader[a.Leader] = map[topic.Ref]*part{}
 				}
+				if p.AwaitsPieces() {
+					lacking = append(lacking, awaiting{*a, p})
+				}
 				lead, _ := a.ReplicaOn(a.Leader)
 				byLeader[a.Leader][a.Ref] = &part{p: p, epoch: a.LeaderEpoch, disk: lead.DiskID}
 			}
@@ -232,6 +239,7 @@ func (m *Manager) pass(ctx context.Context) bool {
 		})
 	}
 	m.reportLone(ctx, lone)
+	m.gather(ctx, lacking)
 	return caughtUp
 }
 
