@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,9 +105,20 @@ func clusterQuorum(c *cli.Context) error {
 }
 
 func printQuorum(w io.Writer, q client.Quorum) {
-	fmt.Fprintf(w, "leader %s, epoch %s, committed below %s by %s (majority %d), answered by %s\n\n",
-		text(q.LeaderID), text(q.LeaderEpoch), text(q.HighWatermark), text(strings.Join(q.CommittedBy, ", ")), q.Majority, q.AnsweredBy)
+	quorumHead(w, q)
+	fmt.Fprintln(w)
 	servers(w, q)
+}
+
+// quorumHead says what is committed and who holds it. A leader commits by entries of its
+// own epoch only, which is why their beginning is told.
+func quorumHead(w io.Writer, q client.Quorum) {
+	start := q.LeaderEpochStart
+	if start != nil && *start == 0 { // unknown to who answered: only the leader knows it
+		start = nil
+	}
+	fmt.Fprintf(w, "leader %s, epoch %s with its own entries from %s, committed below %s by %s (majority %d), answered by %s\n",
+		text(q.LeaderID), text(q.LeaderEpoch), text(start), text(q.HighWatermark), text(strings.Join(q.CommittedBy, ", ")), q.Majority, text(q.AnsweredBy))
 }
 
 // servers prints one table over the views of several programs.
@@ -149,13 +161,74 @@ func quorumOfPorts(c *cli.Context, ports []string) error {
 		if err != nil {
 			return err
 		}
-		if err := show(c, all, func(w io.Writer, views []client.Quorum) {
-			servers(w, views...)
-		}); err != nil {
+		if err := show(c, all, printViews); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// printViews prints what several programs say, each of itself, and what follows from it.
+func printViews(w io.Writer, views []client.Quorum) {
+	all := together(views)
+	for _, v := range views {
+		quorumHead(w, v)
+	}
+	if len(views) > 1 {
+		quorumHead(w, all)
+	}
+	fmt.Fprintln(w)
+	servers(w, views...)
+}
+
+// together is what several views make of the whole group, and completes their lags by
+// it. Whoever says that it leads under the highest epoch leads: one that was cut off
+// still has an older one. Without a leader the longest log is what lags are measured
+// against; it may have entries that are not committed.
+func together(views []client.Quorum) client.Quorum {
+	all, end, epoch := client.Quorum{}, uint64(0), uint64(0)
+	var by []string
+	for _, v := range views {
+		by = append(by, v.AnsweredBy)
+		all.Majority = max(all.Majority, v.Majority) // one that was not admitted counts no voters
+		all.HighWatermark = higher(all.HighWatermark, v.HighWatermark)
+		if v.LeaderEpoch != nil && all.LeaderID == nil {
+			all.LeaderEpoch = higher(all.LeaderEpoch, v.LeaderEpoch)
+		}
+		for _, s := range v.Servers {
+			switch {
+			case s.LEO == nil:
+			case s.State == "leader" && v.LeaderEpoch != nil && *v.LeaderEpoch >= epoch:
+				epoch, end = *v.LeaderEpoch, *s.LEO
+				all.LeaderID, all.LeaderEpoch, all.LeaderEpochStart = &s.ID, v.LeaderEpoch, v.LeaderEpochStart
+			case all.LeaderID == nil:
+				end = max(end, *s.LEO)
+			}
+		}
+	}
+	for _, v := range views {
+		for i := range v.Servers {
+			s := &v.Servers[i]
+			behind := all.LeaderID != nil && (s.LeaderEpoch == nil || *s.LeaderEpoch < epoch)
+			if s.LEO == nil || behind { // a log of an older epoch may end in entries that go
+				continue
+			}
+			lag := end - min(*s.LEO, end)
+			s.Lag = &lag
+			if s.Suffrage == "voter" && all.HighWatermark != nil && *s.LEO >= *all.HighWatermark && !slices.Contains(all.CommittedBy, s.ID) {
+				all.CommittedBy = append(all.CommittedBy, s.ID)
+			}
+		}
+	}
+	all.AnsweredBy = strings.Join(by, ", ")
+	return all
+}
+
+func higher(a, b *uint64) *uint64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }
 
 func askOps(ctx context.Context, httpClient *http.Client, port string) ([]byte, error) {

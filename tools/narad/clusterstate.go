@@ -52,6 +52,12 @@ func printStatus(w io.Writer, s client.ClusterStatus) {
 	}
 }
 
+// forgotten is what `cluster forget` says; the cluster's answer has no body.
+type forgotten struct {
+	ID        string `json:"id"`
+	Forgotten bool   `json:"forgotten"`
+}
+
 func clusterForget(c *cli.Context) error {
 	if err := wantArgs(c, 1, 1); err != nil {
 		return err
@@ -60,11 +66,11 @@ func clusterForget(c *cli.Context) error {
 	if _, err := call(c, client.Call{Op: "forget member", Method: http.MethodPost, Path: "/v1/cluster/members/" + url.PathEscape(id) + "/forget"}); err != nil {
 		return err
 	}
-	if c.Bool("json") {
-		return nil
+	doc, err := json.Marshal(forgotten{ID: id, Forgotten: true})
+	if err != nil {
+		return err
 	}
-	_, err := fmt.Fprintf(c.App.Writer, "%s: forgotten\n", printable(id))
-	return err
+	return show(c, doc, func(w io.Writer, f forgotten) { fmt.Fprintf(w, "%s: forgotten\n", text(f.ID)) })
 }
 
 // clusterConstants asks nobody: the numbers are the same in every program of a release.

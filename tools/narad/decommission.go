@@ -25,7 +25,7 @@ func decommissionCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; say what would keep it back; exit 1: it would be refused"},
 			&cli.BoolFlag{Name: "cancel", Usage: "keep a member that drains"},
-			&cli.BoolFlag{Name: "accept-data-loss", Usage: "let a dead member go with what only it has"},
+			&cli.BoolFlag{Name: "accept-data-loss", Usage: "let a member that is marked dead go with what only it has, or one with a new disk with what was on the old one; refused (member_alive) for any other, forgotten when it comes back"},
 			&cli.BoolFlag{Name: "no-wait", Usage: "do not wait until it is gone"},
 		},
 	}

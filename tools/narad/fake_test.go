@@ -81,7 +81,7 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(b.backup)
 		return
 	case "/v1/cluster/moves", "/v1/cluster/moves/orders/3":
-		move := `{"topic":"orders","partition":3,"from":"storage-1","to":"storage-4","phase":"copying","copied_bytes":50,"total_bytes":100,"bytes_per_second":52428800,"blocked":null}`
+		move := `{"topic":"orders","partition":3,"from":"storage-1","to":"storage-4","phase":"copying","copied_bytes":50,"total_bytes":100,"bytes_per_second":52428800,"started_at":"2026-11-29T20:04:05.120Z","blocked":null}`
 		if r.Method == http.MethodGet {
 			move = `{"moves":[` + move + `],"running":1,"limit":8,"waiting":3}`
 		}
@@ -134,7 +134,7 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	case "/v1/cluster/quorum", "/quorum":
-		fmt.Fprint(w, `{"leader_id":"voter-1","leader_epoch":7,"high_watermark":12,"majority":1,"committed_by":["voter-1"],"answered_by":"voter-1",
+		fmt.Fprint(w, `{"leader_id":"voter-1","leader_epoch":7,"leader_epoch_start":10,"high_watermark":12,"majority":1,"committed_by":["voter-1"],"answered_by":"voter-1",
  "servers":[{"id":"voter-1","role":"metastore-voter","suffrage":"voter","reachable":true,"state":"leader","leo":12}]}`)
 		return
 	}

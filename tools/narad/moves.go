@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +20,12 @@ func movesCommand() *cli.Command {
 		Name: "moves", Usage: "partitions on their way from one storage node to another", Action: listMoves,
 		Subcommands: []*cli.Command{
 			{Name: "start", Usage: "move the replica of a partition that FROM has to TO", ArgsUsage: "TOPIC PARTITION FROM TO", Action: startMove},
-			{Name: "abort", Usage: "take a move back", ArgsUsage: "TOPIC PARTITION", Action: abortMove},
+			{
+				Name: "abort", Usage: "take a move back", ArgsUsage: "TOPIC PARTITION", Action: abortMove,
+				Description: "Takes back the move that is listed for the partition when the command runs, and no later one. A command that is to be\n" +
+					"repeated names the move with --started-at: once that has ended, nothing is done (move_not_in_flight).",
+				Flags: []cli.Flag{&cli.TimestampFlag{Name: "started-at", Layout: time.RFC3339, Usage: "only the move that began at that `time`, as `narad cluster moves` shows it"}},
+			},
 		},
 	}
 }
@@ -29,7 +34,7 @@ func listMoves(c *cli.Context) error {
 	if err := wantArgs(c, 0, 0); err != nil {
 		return err
 	}
-	body, err := call(c, client.Call{Op: "list moves", Method: http.MethodGet, Path: "/v1/cluster/moves", Safety: client.RepeatFreely})
+	body, err := call(c, movesCall())
 	if err != nil {
 		return err
 	}
@@ -43,9 +48,9 @@ func listMoves(c *cli.Context) error {
 }
 
 func printMoves(w io.Writer, list ...client.Move) {
-	row(w, "PARTITION", "FROM", "TO", "PHASE", "PROGRESS", "RATE", "BLOCKED", "LAST")
+	row(w, "PARTITION", "FROM", "TO", "STARTED AT", "PHASE", "PROGRESS", "RATE", "BLOCKED", "LAST")
 	for _, m := range list {
-		row(w, fmt.Sprintf("%s/%d", m.Topic, m.Partition), m.From, m.To, m.Phase, progress(m.CopiedBytes, m.TotalBytes), rate(m.BytesPerSecond), m.Blocked, m.LastError)
+		row(w, fmt.Sprintf("%s/%d", m.Topic, m.Partition), m.From, m.To, m.StartedAt.UTC().Format(time.RFC3339Nano), m.Phase, progress(m.CopiedBytes, m.TotalBytes), rate(m.BytesPerSecond), m.Blocked, m.LastError)
 	}
 }
 
@@ -105,10 +110,38 @@ func abortMove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	path := fmt.Sprintf("/v1/cluster/moves/%s/%d", url.PathEscape(c.Args().Get(0)), p)
-	body, err := call(c, client.Call{Op: "abort move", Method: http.MethodDelete, Path: path})
+	began := c.Timestamp("started-at")
+	if began == nil {
+		if began, err = underWay(c, c.Args().Get(0), p); err != nil {
+			return err
+		}
+	}
+	body, err := call(c, client.AbortMoveCall(c.Args().Get(0), p, *began))
 	if err != nil {
 		return err
 	}
 	return show(c, body, func(w io.Writer, m client.Move) { printMoves(w, m) })
+}
+
+// underWay is when the move of a partition began that is listed now, so that what is sent
+// names it: a repeat of the request takes no later one back.
+func underWay(c *cli.Context, topic string, partition int32) (*time.Time, error) {
+	body, err := call(c, movesCall())
+	if err != nil {
+		return nil, err
+	}
+	var list client.Moves
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("read the moves: %w", err)
+	}
+	for i := range list.Moves {
+		if m := &list.Moves[i]; m.Topic == topic && m.Partition == partition {
+			return &m.StartedAt, nil
+		}
+	}
+	return nil, fmt.Errorf("abort move: %s/%d is not moving; `narad cluster moves` shows what is", topic, partition)
+}
+
+func movesCall() client.Call {
+	return client.Call{Op: "list moves", Method: http.MethodGet, Path: "/v1/cluster/moves", Safety: client.RepeatFreely}
 }

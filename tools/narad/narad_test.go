@@ -38,7 +38,7 @@ func TestCommands(t *testing.T) {
 	contains(t, strings.Join(b.calls, "\n"), `{"visibility_timeout_ms":60000}`)
 	contains(t, sh.must("", "topic", "info", "orders"), "etag", "3f9a17c4e2b08d51-2", "storage-1", "backlog")
 	contains(t, sh.must("", "cluster", "members"), "storage-1", "alive", "41%")
-	contains(t, sh.must("", "cluster", "quorum"), "voter-1", "leader")
+	contains(t, sh.must("", "cluster", "quorum"), "leader voter-1, epoch 7 with its own entries from 10, committed below 12 by voter-1 (majority 1), answered by voter-1\n\n", "SEEN BY")
 	contains(t, sh.must("", "version"), "narad 0.")
 	contains(t, sh.must("", "completion", "bash"), "complete ")
 	contains(t, sh.must("", "completion", "zsh"), "#compdef narad")
@@ -179,6 +179,7 @@ func TestQuorumOfOperatorPorts(t *testing.T) {
 	sh := newShell(t, "http://127.0.0.1:1")
 	port := strings.TrimPrefix(url, "http://")
 	contains(t, sh.must("", "cluster", "quorum", "--ops", port+","+port), "voter-1")
+	contains(t, sh.must("", "cluster", "quorum", "--ops", port), "leader voter-1, epoch 7 with its own entries from 10, committed below 12 by voter-1 (majority 1), answered by voter-1\n\nSEEN BY")
 	out, stderr, exit := sh.run("", "cluster", "quorum", "--json", "--ops", port, "--ops", "127.0.0.1:1")
 	if exit != 1 || strings.Count(out, "\n") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
 		t.Errorf("exit %d, %q, %q", exit, out, stderr)
@@ -203,6 +204,9 @@ func TestClusterState(t *testing.T) {
 	}
 
 	contains(t, sh.must("", "cluster", "forget", "ghost"), "ghost: forgotten")
+	if out := sh.must("", "cluster", "forget", "--json", "ghost"); out != `{"id":"ghost","forgotten":true}`+"\n" {
+		t.Errorf("as JSON: %q", out)
+	}
 	contains(t, strings.Join(b.calls, "\n"), "POST /v1/cluster/members/ghost/forget")
 	if _, stderr, exit := sh.run("", "cluster", "forget", "storage-1"); exit != 1 || !strings.Contains(stderr, "what to do: decommission the member") {
 		t.Errorf("exit %d: %s", exit, stderr)
@@ -251,4 +255,18 @@ complete_line narad sub --pe`)
 	if err != nil || string(out) != "topic\nrm\n--peek\n" {
 		t.Errorf("completed %q (%v)", out, err)
 	}
+}
+
+// A flag says once what it means by default.
+func TestHelpNamesOneDefault(t *testing.T) {
+	_, url := newBroker(t)
+	sh := newShell(t, url)
+	for _, name := range []string{"pub", "sub", "replay"} {
+		for line := range strings.Lines(sh.must("", name, "--help")) {
+			if strings.Count(line, "default:") > 1 {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+	}
+	contains(t, sh.must("", "pub", "--help"), "(default: 5s)")
 }

@@ -39,7 +39,7 @@ func pubCommand() *cli.Command {
 			&cli.IntFlag{Name: "partition", Usage: "pin to this partition"},
 			&cli.StringFlag{Name: "content-type", Usage: "stored with the message"},
 			&cli.BoolFlag{Name: "committed", Usage: "wait until the partition has it (ack=committed)"},
-			&cli.DurationFlag{Name: "timeout", Usage: "how long --committed may take, 100ms to 30s (default: 5s)"},
+			&cli.DurationFlag{Name: "timeout", Usage: "how long --committed may take, 100ms to 30s", DefaultText: "5s"},
 			&cli.StringFlag{Name: "producer", Usage: "number the message as `ID:N`, with --committed and --partition; sent again it is not stored twice"},
 			&cli.BoolFlag{Name: "allow-duplicates", Usage: "repeat when the outcome is unknown: rather twice than an error"},
 		},

@@ -20,8 +20,8 @@ func replayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "replay", Usage: "read stored messages again, settled or not; nothing is leased", ArgsUsage: "TOPIC",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "partition", Usage: "only this partition (default: all, one after the other)"},
-			&cli.Int64Flag{Name: "offset", Usage: "first offset; needs --partition (default: the start of the log)"},
+			&cli.IntFlag{Name: "partition", Usage: "only this partition", DefaultText: "all, one after the other"},
+			&cli.Int64Flag{Name: "offset", Usage: "first offset; needs --partition", DefaultText: "the start of the log"},
 			&cli.StringFlag{Name: "since", Usage: "first message committed at or after this `time` (RFC 3339), or so long ago (2h)"},
 			&cli.IntFlag{Name: "count", Aliases: []string{"n"}, Usage: "stop after `n` messages"},
 			&cli.BoolFlag{Name: "meta", Usage: "print partition, offset, key and attributes before each payload"},

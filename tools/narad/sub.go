@@ -36,12 +36,12 @@ func subCommand() *cli.Command {
 		Description: "Runs until Ctrl-C, until --count messages came, or until none came for --wait. Payloads are printed one per line; --meta puts a line before each.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "count", Aliases: []string{"n"}, Usage: "stop after `n` messages; fewer within --wait is a failure"},
-			&cli.DurationFlag{Name: "wait", Usage: "stop when nothing came for this long (default: never)"},
+			&cli.DurationFlag{Name: "wait", Usage: "stop when nothing came for this long", DefaultText: "never"},
 			&cli.BoolFlag{Name: "no-ack", Usage: "leave them leased: they come again after the visibility timeout"},
 			&cli.BoolFlag{Name: "peek", Usage: "read what is not settled yet without leasing it (10 messages unless --count)"},
 			&cli.BoolFlag{Name: "meta", Usage: "print partition, offset, key and attributes before each payload"},
 			&cli.IntFlag{Name: "partition", Usage: "only this partition"},
-			&cli.DurationFlag{Name: "visibility-timeout", Usage: "length of the leases (default: the topic's)"},
+			&cli.DurationFlag{Name: "visibility-timeout", Usage: "length of the leases", DefaultText: "the topic's"},
 		},
 		Action: subAction,
 	}

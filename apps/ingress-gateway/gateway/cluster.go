@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
@@ -18,6 +20,7 @@ type clusterLeader interface {
 	Forget(ctx context.Context, req *metaapi.ForgetRequest) (*metaapi.ChangeResult, error)
 	metaapi.Moves
 	metaapi.Decommissions
+	metaapi.Losses
 }
 
 const (
@@ -40,6 +43,7 @@ type cluster struct {
 	graves  func() ([]metastate.Tombstone, error)           // of the replica; nil: none are shown
 	applied func(ctx context.Context, index uint64) error   // here
 	backup  func(ctx context.Context) (*api.BackupStream, error)
+	found   diagnosis.Memory
 }
 
 var _ api.Cluster = (*cluster)(nil)
@@ -117,29 +121,48 @@ func (c *cluster) Status(ctx context.Context) (*diagnosis.Report, error) {
 		res, err := c.leader.Members(ask)
 		refused <- err == nil && res.DeadMarkingRefused
 	}()
-	s := &diagnosis.Scene{Own: c.own(), Members: c.members()}
-	s.Assignments, s.Known = c.assignments(s.Members)
+	missed := make(chan *metaapi.LostCopiesResult, 1)
+	go func() {
+		ask, cancel := context.WithTimeout(ctx, leaderFirst)
+		defer cancel()
+		res, err := c.leader.LostCopies(ask)
+		if err != nil { // no leader, which is said, or one of a release that cannot tell
+			res = &metaapi.LostCopiesResult{}
+		}
+		missed <- res
+	}()
+	s := &diagnosis.Scene{Own: c.own(), Members: c.members(), RemovedMS: map[string]int64{}}
+	for _, t := range c.tombstones(c.graves) {
+		s.RemovedMS[t.ID] = t.RemovedMS
+	}
+	s.Assignments, s.Known = c.assignments()
 	var err error
 	if s.Quorum, err = c.Quorum(ctx); err != nil {
 		return nil, err
 	}
-	s.Refused = <-refused
+	s.Refused, s.Missed = <-refused, <-missed
 	s.Now = time.Now()
-	return diagnosis.Look(s), nil
+	r := diagnosis.Look(s)
+	c.found.Complete(r)
+	return r, nil
 }
 
-// assignments collects the partitions of all storage nodes of record; false when
-// this replica does not know them yet.
-func (c *cluster) assignments(members []topic.Member) (all []topic.Assignment, known bool) {
-	for i := range members {
-		if members[i].Role != topic.RoleStorage {
-			continue
-		}
-		list, err := c.view.AssignmentsOf(members[i].ID)
-		if err != nil {
+// assignments collects the partitions of all topics, those too whose copies were on
+// nodes that are no members any more; false when this replica does not know them yet.
+func (c *cluster) assignments() (all []topic.Assignment, known bool) {
+	topics, err := c.view.Topics("", "", math.MaxInt)
+	if err != nil {
+		return nil, false
+	}
+	for _, t := range topics {
+		p, err := c.view.Assignments(t.Name)
+		switch {
+		case errors.Is(err, metastate.ErrNoTopic): // deleted since it was listed
+		case err != nil:
 			return nil, false
+		default:
+			all = append(all, p.List...)
 		}
-		all = append(all, list...)
 	}
 	return all, c.view.Latched()
 }

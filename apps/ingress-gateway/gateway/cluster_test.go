@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/diagnosis"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
@@ -16,6 +19,15 @@ import (
 type fakeClusterLeader struct {
 	err     error
 	refused bool
+	missed  metaapi.LostCopiesResult
+	noLost  error // ... of LostCopies alone
+}
+
+func (f *fakeClusterLeader) LostCopies(context.Context) (*metaapi.LostCopiesResult, error) {
+	if err := cmp.Or(f.err, f.noLost); err != nil {
+		return nil, err
+	}
+	return &f.missed, nil
 }
 
 func (f *fakeClusterLeader) Members(context.Context) (*metaapi.MembersResult, error) {
@@ -84,6 +96,9 @@ func TestClusterWithAndWithoutALeader(t *testing.T) {
 		}
 		for _, p := range r.Problems {
 			out = append(out, p.Code)
+			if p.Since.IsZero() {
+				t.Errorf("since when there is %s is not said", p.Code)
+			}
 		}
 		return out
 	}
@@ -95,6 +110,16 @@ func TestClusterWithAndWithoutALeader(t *testing.T) {
 	}
 	if got := codes(); len(got) != 1 || got[0] != diagnosis.DeadMarkingRefused {
 		t.Errorf("%v", got)
+	}
+	ref := topic.Ref{Topic: "orders", Incarnation: 9}
+	meta.PutTopic(topic.Topic{Name: "orders", Incarnation: 9}, []topic.Assignment{{Ref: ref, Leader: "s1", Replicas: []topic.Replica{{Node: "s1"}}}})
+	leader.missed.Nodes = []metaapi.LostOnNode{{Node: "s1", LostCopies: metaapi.LostCopies{Count: 1, Named: []metaapi.LostCopy{{Ref: ref, SinceMS: 5}}}}}
+	if got := codes(); !slices.Equal(got, []string{diagnosis.DeadMarkingRefused, diagnosis.PartitionNoLeader}) {
+		t.Errorf("a lone copy is missed: %v", got)
+	}
+	leader.noLost = problem.New(problem.RouteNotFound, "an older leader")
+	if got := codes(); !slices.Equal(got, []string{diagnosis.DeadMarkingRefused}) {
+		t.Errorf("a leader that cannot tell: %v", got)
 	}
 	if err := c.Forget(ctx, "ghost"); err != nil || waited != 42 {
 		t.Errorf("%v, waited for %d", err, waited)
@@ -117,5 +142,51 @@ func TestClusterWithAndWithoutALeader(t *testing.T) {
 	}
 	if err := c.Forget(ctx, "ghost"); !problem.HasCode(err, problem.NoMetastoreLeader) {
 		t.Error(err)
+	}
+}
+
+// TestStatusOfWhatABuriedNodeHad: the copies of a partition that went with their node, by
+// somebody's word, are on no member, and that is where it is looked for least.
+func TestStatusOfWhatABuriedNodeHad(t *testing.T) {
+	meta := testkit.NewMeta()
+	meta.SetState(true, true)
+	meta.PutMember(topic.Member{ID: "s1", Role: topic.RoleStorage, Status: topic.StatusAlive, DiskID: 1})
+	part := func(p int32, node string) topic.Assignment {
+		return topic.Assignment{
+			Ref:      topic.Ref{Topic: "orders", Incarnation: 9, Partition: p},
+			Replicas: []topic.Replica{{Node: node, DiskID: 1, CopyID: 5}}, Leader: node, LeaderEpoch: 2,
+		}
+	}
+	meta.PutTopic(topic.Topic{Name: "orders", Incarnation: 9}, []topic.Assignment{part(0, "s1"), part(1, "buried")})
+	c := &cluster{
+		view: meta, leader: &fakeClusterLeader{}, records: func() ([]topic.Member, error) { return nil, errors.New("closed") },
+		own: func() diagnosis.Own { return diagnosis.Own{ID: "g1"} },
+	}
+	r, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Problems) != 1 || r.Problems[0].Code != diagnosis.PartitionNoLeader || r.Problems[0].Subject != "orders/1" {
+		t.Errorf("%s, %+v", r.Status, r.Problems)
+	}
+}
+
+// What was on a node that was removed is gone since then.
+func TestStatusKnowsWhenANodeWasRemoved(t *testing.T) {
+	meta, leader := testkit.NewMeta(), &fakeClusterLeader{}
+	meta.PutTopic(topic.Topic{Name: "orders", Incarnation: 9}, []topic.Assignment{{
+		Ref: topic.Ref{Topic: "orders", Incarnation: 9}, Leader: "s9", Replicas: []topic.Replica{{Node: "s9", DiskID: 1, CopyID: 1}},
+	}})
+	c := &cluster{
+		view: meta, leader: leader, records: func() ([]topic.Member, error) { return nil, nil },
+		own:    func() diagnosis.Own { return diagnosis.Own{ID: "g1"} },
+		graves: func() ([]metastate.Tombstone, error) { return []metastate.Tombstone{{ID: "s9", RemovedMS: 1234}}, nil },
+	}
+	r, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(r.Problems, func(p diagnosis.Problem) bool { return p.Code == diagnosis.PartitionNoLeader }); i < 0 || r.Problems[i].Since.UnixMilli() != 1234 {
+		t.Errorf("%+v", r.Problems)
 	}
 }

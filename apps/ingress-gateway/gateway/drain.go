@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -16,15 +17,8 @@ import (
 	"github.com/narad-mq/narad/libs/topic"
 )
 
-const (
-	// sealAgain is between tries to seal a log whose disk fails.
-	sealAgain = time.Second
-	// toldFor is how long the leader's word counts before the own replica shows the
-	// mark; it takes milliseconds.
-	toldFor = 5 * time.Second
-	// askLeader ends the question that a broadcast causes.
-	askLeader = 2 * time.Second
-)
+// sealAgain is between tries to seal a log whose disk fails.
+const sealAgain = time.Second
 
 // sealer is the part of the write-ahead log that a decommission needs.
 type sealer interface {
@@ -47,17 +41,18 @@ type drainer struct {
 	read  func() bool  // what earlier starts left is counted
 	asks  func(ctx context.Context) (*metaapi.MemberDetailResult, error)
 	log   *slog.Logger
-	heard chan struct{} // a broadcast said that this gateway drains
+	heard *bus.Heard
 
 	refuses atomic.Bool
-	told    atomic.Int64 // Unix ms until which the leader's word counts; 0: none
+	// told is until when the leader's word counts; nil: there is none. As a time.Time it
+	// goes by the monotonic clock.
+	told atomic.Pointer[time.Time]
 }
 
 var _ gatewayapi.Drain = (*drainer)(nil)
 
 // open begins with what the log says: a sealed one stays sealed until a cancel is seen.
 func (d *drainer) open() {
-	d.heard = make(chan struct{}, 1)
 	if d.wal != nil {
 		refuses, _ := d.wal.Sealed()
 		d.refuses.Store(refuses)
@@ -66,7 +61,11 @@ func (d *drainer) open() {
 
 // Leaving tells whether produce is refused because this gateway is decommissioned.
 func (d *drainer) Leaving() bool {
-	return d.refuses.Load() || d.marked() || d.told.Load() > time.Now().UnixMilli()
+	if d.refuses.Load() || d.marked() {
+		return true
+	}
+	until := d.told.Load()
+	return until != nil && time.Now().Before(*until)
 }
 
 // marked tells whether the own replica shows the mark for this disk.
@@ -89,7 +88,7 @@ func (d *drainer) Run(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-retry:
-		case <-d.heard:
+		case <-d.heard.C():
 			d.ask(ctx)
 		case <-ctx.Done():
 			return nil
@@ -119,21 +118,9 @@ func (d *drainer) look() error {
 		}
 	}
 	d.refuses.Store(false)
-	d.told.Store(0)
+	d.told.Store(nil)
 	d.log.Info("decommission cancelled: this gateway accepts again")
 	return nil
-}
-
-// MemberDraining hears a broadcast, which anybody may have sent: it only makes this
-// gateway ask the leader. It never waits.
-func (d *drainer) MemberDraining(member string, draining bool) {
-	if member != d.id || !draining {
-		return
-	}
-	select {
-	case d.heard <- struct{}{}:
-	default:
-	}
 }
 
 // ask refuses by the leader's word until the own replica shows the mark.
@@ -141,11 +128,12 @@ func (d *drainer) ask(ctx context.Context) {
 	if d.Leaving() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLeader)
-	defer cancel()
-	if res, err := d.asks(ctx); err == nil && res.Draining {
-		d.told.Store(time.Now().Add(toldFor).UnixMilli())
-	}
+	d.heard.Ask(ctx, func(ctx context.Context) {
+		if res, err := d.asks(ctx); err == nil && res.Draining {
+			until := time.Now().Add(bus.ToldFor)
+			d.told.Store(&until)
+		}
+	})
 }
 
 // Drained implements gatewayapi.Drain.

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/narad-mq/narad/apps/ingress-gateway/internal/api"
+	"github.com/narad-mq/narad/libs/bus"
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -21,6 +25,8 @@ type drainView struct {
 }
 
 func (v *drainView) Latched() bool { return v.latched }
+
+func (v *drainView) Changed() <-chan struct{} { return nil }
 
 func (v *drainView) Members() *metastate.MemberTable {
 	t := &metastate.MemberTable{ByID: map[string]*topic.Member{}}
@@ -55,7 +61,7 @@ func (s *seal) Sealed() (refuses, saved bool) { return s.sealed, s.sealed }
 func newDrainer(v *drainView, s *seal) *drainer {
 	d := &drainer{
 		id: "g1", disk: 7, nonce: 8, view: v, log: slog.New(slog.DiscardHandler),
-		left: func() int64 { return 0 }, read: func() bool { return true },
+		left: func() int64 { return 0 }, read: func() bool { return true }, heard: bus.NewHeard("g1"),
 		asks: func(context.Context) (*metaapi.MemberDetailResult, error) {
 			return &metaapi.MemberDetailResult{Draining: true}, nil
 		},
@@ -139,15 +145,19 @@ func TestASealedLogWaitsForACancel(t *testing.T) {
 // TestABroadcastIsNotBelieved: it makes the gateway ask, and the leader's word counts
 // for a moment.
 func TestABroadcastIsNotBelieved(t *testing.T) {
+	synctest.Test(t, believesNothing)
+}
+
+func believesNothing(t *testing.T) {
 	d := newDrainer(&drainView{self: record(false, 8), latched: true}, &seal{})
-	d.MemberDraining("g2", true)
-	d.MemberDraining("g1", false)
-	if len(d.heard) != 0 {
+	d.heard.MemberDraining("g2", true)
+	d.heard.MemberDraining("g1", false)
+	if len(d.heard.C()) != 0 {
 		t.Fatal("it heard what is not for it")
 	}
-	d.MemberDraining("g1", true)
-	d.MemberDraining("g1", true)
-	if len(d.heard) != 1 || d.Leaving() {
+	d.heard.MemberDraining("g1", true)
+	d.heard.MemberDraining("g1", true)
+	if len(d.heard.C()) != 1 || d.Leaving() {
 		t.Fatal("not heard, or believed")
 	}
 	asks := d.asks
@@ -156,7 +166,69 @@ func TestABroadcastIsNotBelieved(t *testing.T) {
 		t.Error("it refuses although the leader denies it")
 	}
 	d.asks = asks
+	time.Sleep(bus.AskEvery)
 	if d.ask(t.Context()); !d.Leaving() || d.drained(t).Drained {
 		t.Error("the leader's word does not count, or for too much")
 	}
+}
+
+// TestAFloodOfBroadcastsCostsTheLeaderLittle: one question in 5 s, however fast it answers.
+func TestAFloodOfBroadcastsCostsTheLeaderLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, asked := newDrainer(&drainView{self: record(false, 8), latched: true}, &seal{}), 0
+		d.asks = func(context.Context) (*metaapi.MemberDetailResult, error) {
+			asked++
+			return &metaapi.MemberDetailResult{}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		for range 200 { // 10 s
+			d.heard.MemberDraining("g1", true)
+			synctest.Wait()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if asked != 2 {
+			t.Errorf("the leader was asked %d times", asked)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// commits is a committer that takes everything.
+type commits struct{ taken int }
+
+func (c *commits) Commit(*api.CommitRequest) ([]api.Committed, error) {
+	c.taken++
+	return nil, nil
+}
+
+func (c *commits) CanCommit() error { return nil }
+
+// TestNothingIsCommittedOnceItLeaves: ack=committed goes past the log, and so past its
+// seal. The leader's word alone refuses it, for as long as it counts.
+func TestNothingIsCommittedOnceItLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, under := &drainView{self: record(false, 8), latched: true}, &commits{}
+		d := newDrainer(v, &seal{})
+		c := whileStaying{under, d.Leaving}
+		want := func(when string, refused bool) {
+			t.Helper()
+			before := under.taken
+			_, err := c.Commit(nil)
+			if can := c.CanCommit(); problem.HasCode(err, problem.Draining) != refused || problem.HasCode(can, problem.Draining) != refused || (under.taken == before) != refused {
+				t.Errorf("%s: %v, %v, taken %d", when, err, can, under.taken)
+			}
+		}
+		want("it stays", false)
+		d.ask(t.Context())
+		want("the leader said so", true)
+		time.Sleep(bus.ToldFor)
+		want("the leader said so a while ago, and the replica shows nothing", false)
+		v.self = record(true, 8)
+		want("the replica shows the mark", true)
+	})
 }

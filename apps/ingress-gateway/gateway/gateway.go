@@ -127,14 +127,14 @@ func New(cfg Config, deps Deps) (_ *Gateway, err error) {
 	}
 	g.leaving = &drainer{
 		id: cfg.Member.NodeID, disk: g.member.DiskID(), nonce: g.member.BootNonce(), view: g.member.View(), log: deps.Log,
-		left: g.left, read: g.counted,
+		left: g.left, read: g.counted, heard: bus.NewHeard(cfg.Member.NodeID),
 		asks: func(ctx context.Context) (*metaapi.MemberDetailResult, error) {
 			return g.member.Leader().MemberDetail(ctx, &metaapi.MemberDetailRequest{NodeID: cfg.Member.NodeID})
 		},
 	}
 	if g.bus, err = bus.New(bus.Config{
 		Settings: cfg.Bus, NodeID: cfg.Member.NodeID, Replica: g.member.View(), Log: deps.Log, Registry: deps.Registry,
-		MemberDraining: g.leaving.MemberDraining,
+		MemberDraining: g.leaving.heard.MemberDraining,
 	}); err != nil {
 		return nil, err
 	}

@@ -236,6 +236,12 @@ func closedAddr(t *testing.T) string {
 // pass runs one pass that changes nothing, unless it is tuned, and reads its JSON report.
 func pass(t *testing.T, v *voter, tune func(*Role)) (Report, error) {
 	t.Helper()
+	return passIn(t.Context(), t, v, tune)
+}
+
+// passIn is pass that is over with ctx.
+func passIn(ctx context.Context, t *testing.T, v *voter, tune func(*Role)) (Report, error) {
+	t.Helper()
 	var out bytes.Buffer
 	r, err := New(Config{Join: []string{serveVoter(t, "voter-1", v)}, DryRun: true, JSON: true, Timeout: 20 * time.Second}, Deps{Out: &out})
 	if err != nil {
@@ -244,7 +250,7 @@ func pass(t *testing.T, v *voter, tune func(*Role)) (Report, error) {
 	if tune != nil {
 		tune(r)
 	}
-	runErr := r.Run(t.Context())
+	runErr := r.Run(ctx)
 	var report Report
 	if out.Len() > 0 {
 		if err := json.Unmarshal(out.Bytes(), &report); err != nil {

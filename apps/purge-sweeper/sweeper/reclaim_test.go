@@ -1,12 +1,12 @@
 package sweeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/nodeapi"
@@ -162,11 +162,10 @@ func TestTroubleDestroysNothing(t *testing.T) {
 	if report, err := clean(t, v, nil); !errors.Is(err, ErrUndecided) || len(s.asked) != 0 || report.Summary.Undecided != 1 {
 		t.Errorf("%v, asked %+v", err, s.asked)
 	}
-	hang := make(chan struct{})
-	t.Cleanup(func() { close(hang) })
-	slow := &store{entries: s.entries, hang: hang}
+	ctx, over := context.WithCancel(t.Context())
+	slow := &store{entries: s.entries, listed: over}
 	v = &voter{members: []topic.Member{serveStore(t, "storage-1", slow)}}
-	if _, err := clean(t, v, func(r *Role) { r.cfg.Timeout = 300 * time.Millisecond }); !errors.Is(err, ErrUndecided) || len(slow.asked) != 0 {
+	if _, err := passIn(ctx, t, v, func(r *Role) { r.cfg.DryRun = false }); !errors.Is(err, ErrUndecided) || len(slow.asked) != 0 {
 		t.Errorf("%v, asked %+v", err, slow.asked)
 	}
 }

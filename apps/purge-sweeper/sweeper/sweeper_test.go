@@ -204,7 +204,7 @@ func TestTimeoutStillReports(t *testing.T) {
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
 	v := &voter{members: []topic.Member{serveStore(t, "storage-1", &store{hang: hang}), serveStore(t, "storage-2", &store{})}}
-	report, err := pass(t, v, func(r *Role) { r.cfg.Timeout = 500 * time.Millisecond })
+	report, err := pass(t, v, func(r *Role) { r.cfg.Timeout = time.Second }) // storage-2 has to answer within it
 	if !errors.Is(err, ErrUndecided) || len(report.Nodes) != 2 || report.Nodes[0].Complete || !report.Nodes[1].Complete {
 		t.Errorf("%v, %+v", err, report.Nodes)
 	}

@@ -154,8 +154,8 @@ func appendProblemRow(dst []byte, p *diagnosis.Problem) []byte {
 	return append(appendString(dst, p.Do), '}')
 }
 
-// appendMember appends a row without its closing brace. Every initial voter is a
-// voter and nothing else is, until the lifecycle of a later issue.
+// appendMember appends a row without its closing brace. Its "voter" tells the role; who
+// votes by now is said by the quorum.
 func appendMember(dst []byte, view *MembersView, m *topic.Member) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = appendString(dst, m.ID)

@@ -17,6 +17,10 @@ const (
 	MaxCommitTimeout     = 30 * time.Second
 )
 
+// maxProducerSeq is the largest number of a Narad-Producer: 18 digits, which no count of
+// messages reaches.
+const maxProducerSeq = 999_999_999_999_999_999
+
 // maxProducerID bounds the id of a Narad-Producer.
 const maxProducerID = 64
 
@@ -56,11 +60,19 @@ func (c *call) numberOf(a *ack) error {
 	}
 	id, seq, _ := bytes.Cut(v, []byte{':'})
 	number, ok := digits(seq)
+	if tooBig(seq, ok) {
+		return badParameter("Narad-Producer", "the number of Narad-Producer is at most %d", maxProducerSeq)
+	}
 	if !ok || len(id) == 0 || len(id) > maxProducerID || bytes.ContainsFunc(id, notOfProducerID) {
 		return badParameter("Narad-Producer", "Narad-Producer is <id>:<number>, the id of 1 to %d of A-Z a-z 0-9 . _ -", maxProducerID)
 	}
 	a.producer, a.seq = string(id), uint64(number)
 	return nil
+}
+
+// tooBig tells whether a number was refused for its size only.
+func tooBig(b []byte, ok bool) bool {
+	return !ok && len(b) > 0 && !bytes.ContainsFunc(b, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 func notOfProducerID(r rune) bool {

@@ -72,3 +72,16 @@ func TestCommittedAnswers(t *testing.T) {
 	tt.want(tt.do(batches+"?ack=committed", string(binary), "Content-Type", batch.ContentType), 200,
 		`{"committed":1,"results":[{"status":200,"partition":0,"offset":1},{"status":504,"code":"outcome_unknown","applied":"unknown"}]}`)
 }
+
+// A number that is too big is told the limit, not the form, which it has.
+func TestProducerNumberTooBig(t *testing.T) {
+	tt := newTester(t)
+	tt.broker.Put("orders", 3)
+	for number, text := range map[string]string{
+		"p:1000000000000000000": "at most 999999999999999999", "p:99999999999999999999": "at most", "p:-1": "the id of 1 to 64", "p:": "the id of 1 to 64",
+	} {
+		if a := tt.do(committed+"&partition=1", "a", "Narad-Producer", number); a.Status != 400 || !strings.Contains(string(a.Body), text) {
+			t.Errorf("%s: %d %s", number, a.Status, a.Body)
+		}
+	}
+}

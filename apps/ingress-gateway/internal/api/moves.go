@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/problem"
@@ -111,21 +112,38 @@ func readMove(r *jsonReader, field int, req *metaapi.StartMoveRequest) error {
 	return err
 }
 
-// abortMove: DELETE /v1/cluster/moves/{topic}/{partition}.
+// abortMove: DELETE /v1/cluster/moves/{topic}/{partition}?started_at=..
 func (c *call) abortMove() error {
 	p, err := strconv.ParseUint(string(c.params[1]), 10, 31)
 	if err != nil || p >= topic.MaxPartitions || len(c.params[1]) > 1 && bytes.HasPrefix(c.params[1], []byte("0")) {
 		return badParameter("partition", "must be 0 to %d", topic.MaxPartitions-1)
 	}
+	req := metaapi.AbortMoveRequest{Topic: c.topic, Partition: int32(p)}
+	if req.StartedMS, err = c.startedAt(); err != nil {
+		return err
+	}
 	ctx, cancel := c.within(metadataBudget)
 	defer cancel()
-	row, err := c.api.deps.Cluster.AbortMove(ctx, &metaapi.AbortMoveRequest{Topic: c.topic, Partition: int32(p)})
+	row, err := c.api.deps.Cluster.AbortMove(ctx, &req)
 	if err != nil {
 		return err
 	}
 	c.json(202)
 	c.out = appendMove(c.out, row)
 	return nil
+}
+
+// startedAt names a move by its start, as its row shows it; 0: none is named.
+func (c *call) startedAt() (ms int64, err error) {
+	v, given, err := c.query.text("started_at", nil)
+	if err != nil || !given {
+		return 0, err
+	}
+	at, err := time.Parse(time.RFC3339, string(v))
+	if err != nil || at.UnixMilli() <= 0 {
+		return 0, badParameter("started_at", "started_at is that of the move's row, like 2026-11-29T20:04:05.123Z")
+	}
+	return at.UnixMilli(), nil
 }
 
 func appendMove(dst []byte, m *metaapi.MoveRow) []byte {

@@ -18,7 +18,11 @@ func TestMoves(t *testing.T) {
 	tt.want(tt.do("GET /v1/cluster/moves", ""), 200, `{"moves":[],"running":0,"limit":8,"waiting":3}`)
 	tt.want(tt.do("POST /v1/cluster/moves", moveBody), 202, row("copying", "null"))
 	tt.want(tt.do("GET /v1/cluster/moves", ""), 200, `{"moves":[`+row("copying", "null")+`],"running":1,"limit":8,"waiting":3}`)
+	tt.want(tt.do("DELETE /v1/cluster/moves/orders/3?started_at=2026-11-29T20:04:05.123Z", ""), 202, row("joined", `"source_dead"`))
 	tt.want(tt.do("DELETE /v1/cluster/moves/orders/3", ""), 202, row("joined", `"source_dead"`))
+	if got := tt.do("DELETE /v1/cluster/moves/orders/3?started_at=2026-11-29T20:04:05.122Z", ""); got.Status != 409 {
+		t.Errorf("a move that has ended: %d", got.Status)
+	}
 }
 
 func moveRows() []codeRow {
@@ -33,6 +37,8 @@ func moveRows() []codeRow {
 		{name: "move too many", line: "POST /v1/cluster/moves", body: moveBody, fail: "StartMove", failWith: problem.New(problem.TooManyRequests, "x"), status: 429, code: "too_many_requests"},
 		{name: "move without a leader", line: "POST /v1/cluster/moves", body: moveBody, fail: "StartMove", failWith: problem.New(problem.NoMetastoreLeader, "x"), status: 503, code: "no_metastore_leader"},
 		{name: "abort of nothing", line: "DELETE /v1/cluster/moves/orders/0", fail: "AbortMove", failWith: problem.New(problem.MoveNotInFlight, "x"), status: 409, code: "move_not_in_flight"},
+		{name: "abort of no time", line: "DELETE /v1/cluster/moves/orders/0?started_at=noon", status: 400, code: "invalid_request", parameter: "started_at"},
+		{name: "abort of the epoch", line: "DELETE /v1/cluster/moves/orders/0?started_at=1970-01-01T00:00:00Z", status: 400, code: "invalid_request", parameter: "started_at"},
 		{name: "abort of no partition", line: "DELETE /v1/cluster/moves/orders/x", status: 400, code: "invalid_request", parameter: "partition"},
 		{name: "abort of no name", line: "DELETE /v1/cluster/moves/../0", status: 400, code: "invalid_topic_name"},
 	}

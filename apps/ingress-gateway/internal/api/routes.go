@@ -80,7 +80,7 @@ func clusterRoutes() []Route {
 		{Method: "POST", Pattern: "/v1/topics/{topic}/partitions/{partition}/reset", Mutating: true, Query: []string{"accept_data_loss"}, handle: (*call).resetPartition},
 		{Method: "GET", Pattern: "/v1/cluster/moves", handle: (*call).listMoves},
 		{Method: "POST", Pattern: "/v1/cluster/moves", Mutating: true, Body: true, handle: (*call).startMove},
-		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, handle: (*call).abortMove},
+		{Method: "DELETE", Pattern: "/v1/cluster/moves/{topic}/{partition}", Mutating: true, Query: []string{"started_at"}, handle: (*call).abortMove},
 		{Method: "GET", Pattern: "/v1/cluster/status", handle: (*call).status},
 		{Method: "GET", Pattern: "/v1/cluster/backup", NoStore: true, handle: (*call).backup},
 		{Method: "GET", Pattern: "/v1/info", AnySite: true, handle: (*call).info},

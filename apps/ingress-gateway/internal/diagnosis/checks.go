@@ -38,9 +38,11 @@ func (l *look) partitions() {
 		}
 		if l.orphans++; l.orphans <= MaxPartitions {
 			since := l.heard(a.Leader)
-			if a.Leader == "" {
-				missing, _ := l.missing(a)
-				since = l.lastOf(missing)
+			if missing, _ := l.missing(a); a.Leader == "" || metastate.Lost(a, l.members) && len(missing) > 1 {
+				since = l.lastOf(missing) // with the last of them the majority went, not with the leader
+			}
+			if c, ok := l.missed[a.Ref]; ok {
+				since = time.UnixMilli(c.SinceMS)
 			}
 			l.add(Page, PartitionNoLeader, fmt.Sprintf("%s/%d", a.Topic, a.Partition), since, detail, do)
 		}
@@ -52,6 +54,29 @@ func (l *look) partitions() {
 	if more := l.thin - MaxPartitions; more > 0 {
 		l.add(Ticket, PartitionDegraded, fmt.Sprintf("%d more", more), time.Time{},
 			fmt.Sprintf("%d partitions lack copies, the first %d are named", l.thin, MaxPartitions), "bring the storage nodes named here back")
+	}
+}
+
+// hears takes what nodes have told the leader of lone copies that are not there, counts
+// those that were not named, and says of whom nothing is known.
+func (l *look) hears() {
+	if l.Missed == nil {
+		return
+	}
+	for i := range l.Missed.Nodes {
+		n := &l.Missed.Nodes[i]
+		for _, c := range n.Named {
+			l.missed[c.Ref] = c
+		}
+		if more := n.Count - len(n.Named); more > 0 {
+			l.add(Page, PartitionNoLeader, fmt.Sprintf("%d more on %s", more, n.Node), time.Time{},
+				fmt.Sprintf("lost: %d lone copies are recorded to be on the disk of %s and are not there; the first are named", n.Count, n.Node),
+				fmt.Sprintf("put their directories back under topics/ of %s's data directory; reset those for which that cannot be", n.Node))
+		}
+	}
+	if len(l.Missed.Unknown) > 0 {
+		l.add(Ticket, LostCopiesUnknown, "metastore", time.Time{},
+			"the leader has not heard yet whether these nodes miss lone copies: "+strings.Join(l.Missed.Unknown, ", "), "look again in a few seconds; if it stays, find what keeps their heartbeats from the leader")
 	}
 }
 
@@ -74,11 +99,22 @@ func (l *look) copies(a *topic.Assignment) {
 		"bring them back; one with a new disk gets everything again by itself")
 }
 
-// lastOf is when the last of some nodes that are dead was heard.
+// lastOf is when the last of some nodes that are dead or were removed was heard or removed.
+// Of one that lives on another disk nothing tells since when.
 func (l *look) lastOf(ids []string) (since time.Time) {
 	for _, id := range ids {
-		if at := l.members[id]; at != nil && at.Status == topic.StatusDead && l.heard(id).After(since) {
+		if at := l.members[id]; (at == nil || at.Status == topic.StatusDead) && l.heard(id).After(since) {
 			since = l.heard(id)
+		}
+	}
+	return since
+}
+
+// lastHeard is when the last of some members was heard that are silent now.
+func (l *look) lastHeard(silent []string) (since time.Time) {
+	for _, id := range silent {
+		if at := l.heard(id); at.After(since) {
+			since = at
 		}
 	}
 	return since
@@ -102,6 +138,11 @@ func (l *look) orphaned(a *topic.Assignment) (detail, do string) {
 	if metastate.Lost(a, l.members) {
 		return "lost: no majority of its copies is on a disk of record", "bring a node back with the disk that has a copy; if there is none any more: " +
 			fmt.Sprintf("narad topic reset %s %d --accept-data-loss", a.Topic, a.Partition)
+	}
+	if _, ok := l.missed[a.Ref]; ok {
+		return fmt.Sprintf("lost: its only copy is recorded to be on the disk of %s, and its directory is not there", a.Leader),
+			fmt.Sprintf("put the directory p%05d back under topics/%s of %s's data directory; if there is none any more: narad topic reset %s %d --accept-data-loss",
+				a.Partition, a.Topic, a.Leader, a.Topic, a.Partition)
 	}
 	if len(a.Replicas) > 1 {
 		missing, usable := l.missing(a)
@@ -152,7 +193,7 @@ func (l *look) metastore() {
 	answer := fmt.Sprintf("%d of %d voters answer, a majority is %d", voters-len(silent), voters, l.Quorum.Majority)
 	switch names := strings.Join(silent, ", "); {
 	case l.Quorum.LeaderID != nil && len(silent) > 0 && voters-len(silent) <= l.Quorum.Majority:
-		l.add(Page, QuorumAtRisk, "metastore", time.Time{}, answer+": one more failure stops all changes of topics and members", "bring a voter back: "+names)
+		l.add(Page, QuorumAtRisk, "metastore", l.lastHeard(silent), answer+": one more failure stops all changes of topics and members", "bring a voter back: "+names)
 	case l.Quorum.LeaderID != nil:
 	case voters == 0:
 		l.add(Page, NoMetastoreLeader, "metastore", l.Own.LeaderLost, "this gateway was admitted to no cluster yet", "check its --join and whether the voters run; its log says who refused it")

@@ -41,6 +41,7 @@ const (
 	PartitionNoLeader  = "partition_no_leader"
 	PartitionDegraded  = "partition_under_replicated"
 	PartitionsUnknown  = "partitions_unknown"
+	LostCopiesUnknown  = "lost_copies_unknown"
 	GatewayRefuses     = "gateway_refuses"
 	WALBacklogOld      = "wal_backlog_old"
 	DiskNearlyFull     = "disk_nearly_full"
@@ -73,18 +74,24 @@ type Scene struct {
 	Now     time.Time
 	Own     Own
 	Members []topic.Member // with their last stamps
+	// RemovedMS is when nodes that are no members any more were removed, in Unix
+	// milliseconds, by id, as far as tombstones tell.
+	RemovedMS map[string]int64
 	// Assignments of every partition, in any order; repeated ones count once.
 	Assignments []topic.Assignment
 	Known       bool // whether Assignments are what the metastore has
 	Quorum      *metaapi.QuorumResult
 	Refused     bool // the leader keeps silent members from being marked dead
+	// Missed is what nodes have told the leader of lone copies that are not there; nil:
+	// nobody could tell.
+	Missed *metaapi.LostCopiesResult
 }
 
 // Problem is one thing that is wrong.
 type Problem struct {
 	Code, Severity string
-	Subject        string // what it is about: a node id, topic/partition, "metastore"
-	Since          time.Time
+	Subject        string    // what it is about: a node id, topic/partition, "metastore"
+	Since          time.Time // zero: nothing tells; see Memory
 	Detail, Do     string
 }
 
@@ -97,10 +104,11 @@ type Report struct {
 
 // Look judges a scene.
 func Look(s *Scene) *Report {
-	l := look{Scene: s, members: map[string]*topic.Member{}, led: map[string]int{}, down: map[string]bool{}}
+	l := look{Scene: s, members: map[string]*topic.Member{}, led: map[string]int{}, down: map[string]bool{}, missed: map[topic.Ref]metaapi.LostCopy{}}
 	for i := range s.Members {
 		l.members[s.Members[i].ID] = &s.Members[i]
 	}
+	l.hears()
 	l.partitions()
 	l.metastore()
 	l.nodes()
@@ -134,14 +142,19 @@ type look struct {
 	thin           int            // led ones of which some copies cannot be used
 	down           map[string]bool
 	found          []Problem
+	missed         map[topic.Ref]metaapi.LostCopy // lone copies that their nodes miss
 }
 
 func (l *look) add(severity, code, subject string, since time.Time, detail, do string) {
 	l.found = append(l.found, Problem{code, severity, subject, since, detail, do})
 }
 
-// heard is when a member's last heartbeat was stamped; zero when that is unknown.
+// heard is when a member's last heartbeat was stamped, or a member that was was removed;
+// zero when that is unknown.
 func (l *look) heard(id string) time.Time {
+	if at := l.RemovedMS[id]; at > 0 && l.members[id] == nil {
+		return time.UnixMilli(at)
+	}
 	if m := l.members[id]; m != nil && m.HeartbeatMS > 0 {
 		return time.UnixMilli(m.HeartbeatMS)
 	}

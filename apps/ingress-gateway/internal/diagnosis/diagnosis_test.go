@@ -58,6 +58,15 @@ func (s *Scene) copies(ids ...string) {
 	}
 }
 
+// misses has a node say that it misses lone copies, some by name.
+func (s *Scene) misses(node string, count int, named ...topic.Ref) {
+	said := metaapi.LostOnNode{Node: node, LostCopies: metaapi.LostCopies{Count: count}}
+	for _, ref := range named {
+		said.Named = append(said.Named, metaapi.LostCopy{Ref: ref, SinceMS: heard(99).UnixMilli()})
+	}
+	s.Missed = &metaapi.LostCopiesResult{Nodes: []metaapi.LostOnNode{said}}
+}
+
 func (s *Scene) dead(i int)   { s.Members[i].Status = topic.StatusDead }
 func (s *Scene) silent(i int) { s.Quorum.Servers[i].Reachable = false }
 
@@ -83,6 +92,13 @@ func TestLook(t *testing.T) {
 		}, heard(3), ""},
 		"silent, not yet dead": {func(s *Scene) { s.silent(4) }, Degraded, []string{"member_unreachable page s2"}, heard(4), "it leads 2 partitions"},
 		"a dead gateway":       {func(s *Scene) { s.dead(5) }, Degraded, []string{"member_dead ticket g1"}, heard(5), "may be there only"},
+		"a node misses a lone copy": {func(s *Scene) {
+			s.misses("s1", 1, s.Assignments[0].Ref)
+		}, Degraded, []string{"partition_no_leader page orders/0"}, heard(99), "put the directory p00000 back under topics/orders of s1's data directory"},
+		"it misses more than it names": {func(s *Scene) { s.misses("s1", 3) }, Degraded, []string{"partition_no_leader page 3 more on s1"}, time.Time{}, "put their directories back"},
+		"a new leader has not heard of lone copies": {func(s *Scene) {
+			s.Missed = &metaapi.LostCopiesResult{Unknown: []string{"s1", "s2"}}
+		}, Degraded, []string{"lost_copies_unknown ticket metastore"}, time.Time{}, "has not heard yet whether these nodes miss lone copies: s1, s2"},
 		"nobody elected": {func(s *Scene) { s.Assignments[0].Leader = "" }, Degraded, []string{
 			"partition_no_leader page orders/0",
 		}, time.Time{}, "no replica was elected"},
@@ -107,6 +123,20 @@ func TestLook(t *testing.T) {
 		"an election of three": {func(s *Scene) { s.copies("s1", "s2", "s3"); s.Assignments[0].Leader = "" }, Degraded, []string{
 			"partition_no_leader page orders/0",
 		}, time.Time{}, "election is under way"},
+		"its leader was removed": {func(s *Scene) {
+			s.Assignments[0].Leader, s.RemovedMS = "s9", map[string]int64{"s9": heard(50).UnixMilli(), "s1": 1}
+		}, Degraded, []string{"partition_no_leader page orders/0"}, heard(50), "no member any more"},
+		"a majority of three was removed": {func(s *Scene) {
+			s.copies("s1", "s8", "s9")
+			s.Members = s.Members[:len(s.Members)-2]
+			s.Assignments[0].Leader = "s8"
+			s.RemovedMS = map[string]int64{"s8": heard(51).UnixMilli(), "s9": heard(50).UnixMilli()}
+		}, Degraded, []string{"partition_no_leader page orders/0"}, heard(50), "lost: no majority"},
+		"one of three copies was removed": {func(s *Scene) {
+			s.copies("s1", "s2", "s9")
+			s.Members = s.Members[:len(s.Members)-1]
+			s.RemovedMS = map[string]int64{"s9": heard(50).UnixMilli()}
+		}, Degraded, []string{"partition_under_replicated page orders/0"}, heard(50), "s9 cannot be used now"},
 		"its leader is no member": {func(s *Scene) { s.Assignments[0].Leader = "s9" }, Degraded, []string{
 			"partition_no_leader page orders/0",
 		}, time.Time{}, "no member any more"},
@@ -116,10 +146,10 @@ func TestLook(t *testing.T) {
 		"not caught up": {func(s *Scene) { s.Known, s.Assignments = false, nil }, Degraded, []string{"partitions_unknown ticket g1"}, time.Time{}, ""},
 		"a voter is silent": {func(s *Scene) { s.silent(2) }, Degraded, []string{
 			"quorum_at_risk page metastore", "voter_unreachable ticket v3",
-		}, time.Time{}, "2 of 3 voters answer, a majority is 2"},
+		}, heard(2), "2 of 3 voters answer, a majority is 2"},
 		"a dead voter is one problem": {func(s *Scene) { s.silent(2); s.dead(2) }, Degraded, []string{
 			"quorum_at_risk page metastore", "voter_unreachable ticket v3",
-		}, time.Time{}, "v3"},
+		}, heard(2), "v3"},
 		"one of five": {func(s *Scene) {
 			for _, id := range []string{"v4", "v5"} {
 				s.Quorum.Servers = append(s.Quorum.Servers, metaapi.QuorumServer{ID: id, Suffrage: "voter", Reachable: true})

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -41,11 +42,14 @@ func (b *Broker) StartMove(_ context.Context, req *metaapi.StartMoveRequest) (*m
 }
 
 // AbortMove implements api.Moves: the one that runs waits for its source.
-func (b *Broker) AbortMove(context.Context, *metaapi.AbortMoveRequest) (*metaapi.MoveRow, error) {
+func (b *Broker) AbortMove(_ context.Context, req *metaapi.AbortMoveRequest) (*metaapi.MoveRow, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.fail["AbortMove"]; err != nil {
 		return nil, err
+	}
+	if req.StartedMS != 0 && req.StartedMS != b.move.StartedMS {
+		return nil, problem.New(problem.MoveNotInFlight, "the move that was named has ended")
 	}
 	row := *b.move
 	row.Phase, row.Blocked = metaapi.MoveJoined, metaapi.BlockedSourceDead
