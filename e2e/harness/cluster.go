@@ -271,8 +271,11 @@ func (c *Cluster) Metrics(id string) string {
 	return body
 }
 
-func (c *Cluster) get(url string) (int, string) {
-	resp, err := c.http.Get(url)
+func (c *Cluster) get(url string) (int, string) { return fetch(c.http, url) }
+
+// fetch answers a page and its status; 0: there was no whole answer.
+func fetch(hc *http.Client, url string) (int, string) {
+	resp, err := hc.Get(url)
 	if err != nil {
 		return 0, ""
 	}

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -159,8 +160,8 @@ func (c *Cluster) dismiss() {
 	c.guests = nil
 }
 
-// Freeze stops a node's process without ending it, as a machine does that pauses;
-// the function that it returns lets it go on, once.
+// Freeze stops a node's process without ending it, as a machine does that pauses, and
+// waits until none of its threads runs; the function that it returns lets it go on, once.
 func (c *Cluster) Freeze(id string) (thaw func()) {
 	c.t.Helper()
 	pid := c.Node(id).PID
@@ -170,9 +171,30 @@ func (c *Cluster) Freeze(id string) (thaw func()) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil && !errors.Is(err, syscall.ESRCH) {
 		c.t.Fatal(fmt.Errorf("freeze %s: %w", id, err))
 	}
+	c.until(stopLimit, id+" stands still", func() bool { return standsStill(pid) })
 	return sync.OnceFunc(func() {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
 			c.t.Error(fmt.Errorf("thaw %s: %w", id, err))
 		}
 	})
+}
+
+// standsStill tells whether a process has stopped, or ended. The signal is one thread's to
+// take, and while that one waits for a processor the others go on.
+func standsStill(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false
+	}
+	for _, name := range threads {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		// The state comes after the name in parentheses: stopped, traced, dead or a zombie.
+		if at := bytes.LastIndexByte(b, ')'); at < 0 || at+2 >= len(b) || !bytes.ContainsRune([]byte("TtXZ"), rune(b[at+2])) {
+			return false
+		}
+	}
+	return true
 }

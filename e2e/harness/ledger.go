@@ -9,7 +9,8 @@ import (
 )
 
 // Ledger records what was sent, accepted and delivered, and judges at the end.
-// Every message has its own text, so that a delivery can be told from all others.
+// It is of one topic in one life. Every message has its own text, so that a delivery can
+// be told from all others.
 // Safe for concurrent use.
 type Ledger struct {
 	mu         sync.Mutex // guards all below
@@ -17,6 +18,9 @@ type Ledger struct {
 	accepted   map[string]time.Time
 	deliveries map[string][]delivery
 	acked      map[string]time.Time
+	places     map[place]placed  // what was delivered or committed
+	names      map[string]string // the texts of ids
+	conflicts  []string          // places and ids with two contents
 	unknown    int
 }
 
@@ -37,7 +41,10 @@ type Repeat struct {
 
 // NewLedger returns an empty one.
 func NewLedger() *Ledger {
-	return &Ledger{sent: map[string]bool{}, accepted: map[string]time.Time{}, deliveries: map[string][]delivery{}, acked: map[string]time.Time{}}
+	return &Ledger{
+		sent: map[string]bool{}, accepted: map[string]time.Time{}, deliveries: map[string][]delivery{}, acked: map[string]time.Time{},
+		places: map[place]placed{}, names: map[string]string{},
+	}
 }
 
 // Sending records what is about to be sent.
@@ -68,6 +75,7 @@ func (l *Ledger) Delivered(d client.Delivery) {
 	defer l.mu.Unlock()
 	text := string(d.Payload)
 	l.deliveries[text] = append(l.deliveries[text], delivery{time.Now(), d.CommittedAt, d.ID, d.Partition})
+	l.noteLocked(place{d.Partition, d.Offset}, placed{d.ID, text, "delivery"})
 }
 
 // Acked records that an ack was answered: from now on the message is settled.
@@ -150,8 +158,9 @@ func (l *Ledger) Early(parent *Ledger, delay time.Duration) (n int, example stri
 	return n, example
 }
 
-// Judge checks the promise: nothing lost, nothing invented, no duplicate but
-// for a listed reason: explained tells whether one between two moments has one.
+// Judge checks the promise: nothing lost, nothing invented, no place and no id with two
+// contents, no duplicate but for a listed reason: explained tells whether one between
+// two moments has one.
 func (l *Ledger) Judge(t testing.TB, explained func(from, to time.Time) bool) {
 	t.Helper()
 	l.judge(t, func(text string, ds []delivery) (reasons []string) {
@@ -190,6 +199,7 @@ func (l *Ledger) judge(t testing.TB, explain func(text string, ds []delivery) (r
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tellConflicts(t, l.conflicts)
 	duplicates, counts := 0, map[string]int{}
 	for text, ds := range l.deliveries {
 		if !l.sent[text] {
@@ -221,5 +231,5 @@ func (l *Ledger) judge(t testing.TB, explain func(text string, ds []delivery) (r
 
 const (
 	clock     = "15:04:05.000"
-	mostNamed = 5 // of duplicates without a reason
+	mostNamed = 5 // of the faults of a kind
 )

@@ -30,9 +30,9 @@ type Load struct {
 	Came   func() // told of each answer with messages; nil: nobody is
 }
 
-// Produce sends single messages and batches of ten, keyed and not, one every
-// interval (3.25 messages in the mean), until ctx ends.
-func (w Load) Produce(ctx context.Context, name string, interval time.Duration) {
+// Every calls do at each interval, with 0, 1, 2 and so on, until ctx ends; a call that
+// takes longer delays the next.
+func Every(ctx context.Context, interval time.Duration, do func(n int)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -41,6 +41,14 @@ func (w Load) Produce(ctx context.Context, name string, interval time.Duration) 
 			return
 		case <-tick.C:
 		}
+		do(n)
+	}
+}
+
+// Produce sends single messages and batches of ten, keyed and not, one every
+// interval (3.25 messages in the mean), until ctx ends.
+func (w Load) Produce(ctx context.Context, name string, interval time.Duration) {
+	Every(ctx, interval, func(n int) {
 		size := 1
 		if n%4 == 0 {
 			size = 10
@@ -64,7 +72,7 @@ func (w Load) Produce(ctx context.Context, name string, interval time.Duration) 
 		}
 		cancel()
 		w.Ledger.Produced(err, texts...)
-	}
+	})
 }
 
 // Consume receives and acks until ctx ends.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -37,6 +36,7 @@ type Net struct {
 	prefix string // of the names of namespaces and links
 	subnet int    // second byte of every address
 	nodes  []*netNode
+	args   []string // further arguments of every program
 	http   *http.Client
 }
 
@@ -59,7 +59,8 @@ var subnets = func() *atomic.Int64 {
 
 // StartNet runs a cluster until the test ends and waits until every node is ready and
 // every voter has its vote.
-// Without the right to make namespaces, or without ip or iptables, it skips the test.
+// Without the right to make namespaces, or without ip or iptables, it skips the test, or
+// fails it where that is required (Lacking).
 func StartNet(t testing.TB, o Options) *Net {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "narad-e2e-net-")
@@ -67,7 +68,7 @@ func StartNet(t testing.TB, o Options) *Net {
 		t.Fatal(err)
 	}
 	n := &Net{
-		t: t, Dir: dir, prefix: fmt.Sprintf("nd%04x", rand.IntN(1<<16)), subnet: firstSubnet + int(subnets.Add(1))%subnetCount,
+		t: t, Dir: dir, args: o.Args, prefix: fmt.Sprintf("nd%04x", rand.IntN(1<<16)), subnet: firstSubnet + int(subnets.Add(1))%subnetCount,
 		http: &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	t.Cleanup(n.end)
@@ -81,7 +82,7 @@ func StartNet(t testing.TB, o Options) *Net {
 	}
 	n.build()
 	for _, node := range n.nodes {
-		n.start(node, o.Args)
+		n.start(node)
 	}
 	for _, node := range n.nodes {
 		if err := Until(context.Background(), startLimit, func() bool { return n.Ready(node.id) }); err != nil {
@@ -107,20 +108,20 @@ func (n *Net) allVote() bool {
 func (n *Net) build() {
 	n.t.Helper()
 	if os.Getuid() != 0 {
-		n.t.Skip("network namespaces need root")
+		Lacking(n.t, NeedNetns, "network namespaces need root")
 	}
 	for _, tool := range []string{"ip", "iptables"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			n.t.Skipf("no %s on this machine (Debian: iproute2, iptables)", tool)
+			Lacking(n.t, NeedNetns, "no %s on this machine (Debian: iproute2, iptables)", tool)
 		}
 	}
 	hub := n.prefix + "r"
 	if out, err := exec.Command("ip", "netns", "add", hub).CombinedOutput(); err != nil {
-		n.t.Skipf("this machine allows no network namespace: %v: %s", err, out)
+		Lacking(n.t, NeedNetns, "this machine allows no network namespace: %v: %s", err, out)
 	}
 	// One privilege more than making it: a container may have the one only.
 	if out, err := exec.Command("ip", "netns", "exec", hub, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward && iptables -L FORWARD -n").CombinedOutput(); err != nil {
-		n.t.Skipf("a namespace cannot be made a router on this machine: %v: %s", err, out)
+		Lacking(n.t, NeedNetns, "a namespace cannot be made a router on this machine: %v: %s", err, out)
 	}
 	n.ip("-n", hub, "link", "set", "lo", "up")
 	n.link("", 255)
@@ -247,7 +248,7 @@ func (n *Net) URLs() (urls []string) {
 }
 
 // start runs a node's program in its namespace.
-func (n *Net) start(node *netNode, args []string) {
+func (n *Net) start(node *netNode) {
 	n.t.Helper()
 	var initial, join []string
 	for _, id := range n.IDs(Voter) {
@@ -257,7 +258,7 @@ func (n *Net) start(node *netNode, args []string) {
 	all := append([]string{
 		"netns", "exec", n.space(node), Binary(n.t, node.role), "--node-id", node.id, "--data-dir", filepath.Join(n.Dir, node.id),
 		"--insecure", "--advertise", n.Addr(node.id), "--join", strings.Join(join, ","),
-	}, args...)
+	}, n.args...)
 	switch node.role {
 	case Voter:
 		all = append(all, "--initial-members", strings.Join(initial, ","))
@@ -290,16 +291,7 @@ func (n *Net) Ready(id string) bool {
 func (n *Net) Metrics(id string) string { _, body := n.get(id, "/metrics"); return body }
 
 func (n *Net) get(id, path string) (int, string) {
-	resp, err := n.http.Get(fmt.Sprintf("http://%s:%d%s", n.Addr(id), NetOpsPort, path))
-	if err != nil {
-		return 0, ""
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, ""
-	}
-	return resp.StatusCode, string(body)
+	return fetch(n.http, fmt.Sprintf("http://%s:%d%s", n.Addr(id), NetOpsPort, path))
 }
 
 // end is the cleanup: no process, namespace, link or route of ours stays.

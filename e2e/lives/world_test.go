@@ -14,6 +14,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/rpc"
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -77,7 +78,7 @@ func nameOf(n int) string { return fmt.Sprintf("t%d", n) }
 
 // run executes one run in a bubble of fake time.
 func run(t *testing.T, cfg config) (sum totals, violations []string) {
-	synctest.Test(t, func(*testing.T) {
+	testkit.Bubble(t, func(*testing.T) {
 		w := newWorld(cfg)
 		for _, s := range cfg.steps {
 			if w.violated() {

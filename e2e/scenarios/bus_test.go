@@ -170,3 +170,105 @@ func TestBusOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// TestAStorageNodeNoticesThatItDrains: with a bus and without one, within a moment, from
+// the decommission to the cancel; meanwhile it is ready and serves what it holds. What
+// strangers say on the bus changes nothing.
+func TestAStorageNodeNoticesThatItDrains(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	addr := testkit.FreeAddr(t)
+	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1, Args: []string{"--nats-url", "nats://" + addr}})
+	cl, err := client.New(client.Config{URLs: c.URLs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	produceN(ctx, t, cl, "orders", "m", 20)
+	if got := drain(ctx, t, cl, "orders", 20); len(got) != 20 {
+		t.Fatalf("%d of 20 messages", len(got))
+	}
+	thaw := c.Freeze("storage-2") // nothing can move there, so that the decommission goes on
+	defer thaw()
+	draining := func() bool { return gauge(c, "storage-1", "narad_storage_draining") == 1 }
+	leave := func(how string) {
+		t.Helper()
+		begin := time.Now()
+		if err := cl.Decommission(ctx, "storage-1", false); err != nil {
+			t.Fatal(err)
+		}
+		if err := harness.Until(ctx, 5*time.Second, draining); err != nil {
+			t.Fatalf("%s: it does not notice; logs in %s", how, c.Dir)
+		}
+		noticed := time.Since(begin)
+		status, body := call(t, "GET", "http://"+*c.Node("storage-1").Ops+"/readyz", "")
+		if status != 200 || !regexp.MustCompile(`"degraded":\[\{"code":"draining"`).MatchString(body) {
+			t.Errorf("%s: /readyz of one that drains: %d %s", how, status, body)
+		}
+		begin = time.Now()
+		if err := cl.CancelDecommission(ctx, "storage-1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := harness.Until(ctx, 5*time.Second, func() bool { return !draining() }); err != nil {
+			t.Fatalf("%s: it does not notice the cancel; logs in %s", how, c.Dir)
+		}
+		t.Logf("%s: noticed %s after the request, and the cancel %s after that", how, noticed, time.Since(begin))
+	}
+	leave("without a bus")
+	stop := serveNATS(t, addr)
+	defer func() { stop() }()
+	if err := harness.Until(ctx, 20*time.Second, func() bool {
+		return gauge(c, "storage-1", "narad_bus_connected") == 1 && gauge(c, "voter-1", "narad_bus_connected") == 1
+	}); err != nil {
+		t.Fatal("nobody is connected")
+	}
+	leave("with a bus")
+	info, err := cl.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forger, err := nats.Connect("nats://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	heard := heardDrains(c, "storage-1")
+	for _, payload := range []string{
+		`{"v":1,"id":"0000000000000001","from":"voter-1","sent_at":"","member":"storage-1","draining":true}`,
+		`{"v":1,"id":"0000000000000002","from":"voter-1","sent_at":"","member":"storage-2","draining":true}`,
+		"\xff garbage",
+		`{"v":1,"id":"0000000000000003","from":"voter-1","sent_at":"","member":"storage-1","draining":true}`,
+	} {
+		if err := forger.Publish("narad."+info.ClusterID+".v1.member_draining", []byte(payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := forger.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Until(ctx, 10*time.Second, func() bool { return heardDrains(c, "storage-1") >= heard+3 }); err != nil {
+		t.Fatal("what strangers say is not heard: this proves nothing")
+	}
+	if gauge(c, "storage-1", "narad_storage_draining") != 0 {
+		t.Error("it believes a stranger")
+	}
+	produceN(ctx, t, cl, "orders", "again", 5)
+	stop()
+	leave("with a bus that is gone")
+}
+
+// heardDrains reads how many broadcasts about members that drain a node has heard.
+func heardDrains(c *harness.Cluster, id string) float64 {
+	m := regexp.MustCompile(`narad_bus_messages_total\{outcome="received",subject="member_draining"\} (\S+)`).FindStringSubmatch(c.Metrics(id))
+	if m == nil {
+		return -1
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		return -1
+	}
+	return v
+}

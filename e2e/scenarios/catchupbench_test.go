@@ -74,12 +74,16 @@ func BenchmarkCatchUp(b *testing.B) {
 	load := startCommitter(ctx, b, cl)
 	defer load.stop()
 	load.during(3 * time.Second) // connections, and the first batches of new leaders
+	alone := workOf(b, c, "storage-1", "storage-2")
 	before := load.during(catchUpAlone)
+	start := workOf(b, c, "storage-1", "storage-2")
 	mark := load.mark()
 	began = time.Now()
 	c.Free(down)
 	first, done, busy := caughtUp(ctx, b, cl)
 	beside := load.since(mark)
+	leaders := workOf(b, c, "storage-1", "storage-2").less(start).less(start.less(alone).times(done.Sub(began).Seconds() / catchUpAlone.Seconds()))
+	follower := workOf(b, c, down)
 	settle()
 	after := load.during(catchUpAlone)
 	load.stop()
@@ -93,7 +97,11 @@ func BenchmarkCatchUp(b *testing.B) {
 	b.ReportMetric(diskBefore, "MiB/s-disk-before")
 	b.ReportMetric(diskAfter, "MiB/s-disk-after")
 	b.ReportMetric(rate/disk, "x-disk")
-	b.ReportMetric(busy, "x-processor") // busy meanwhile, of all of the machine
+	b.ReportMetric(busy, "x-processor")                    // busy meanwhile, of all of the machine
+	b.ReportMetric(leaders.seconds, "s-processor-leaders") // without what the commits take
+	b.ReportMetric(leaders.collections, "GCs-leaders")
+	b.ReportMetric(follower.seconds, "s-processor-follower") // since it was started
+	b.ReportMetric(follower.collections, "GCs-follower")
 	for name, list := range map[string][]time.Duration{"before": before, "beside": beside, "after": after} {
 		for _, p := range []int{50, 99, 100} {
 			b.ReportMetric(ms(percentile(list, p)), fmt.Sprintf("ms-p%d-%s", p, name))
@@ -234,6 +242,31 @@ func ticks(b *testing.B) (busyTicks, all float64) {
 	}
 	return busyTicks, all
 }
+
+// work is what processes have done since they were started.
+type work struct{ seconds, collections float64 } // of a processor; of garbage
+
+func workOf(b *testing.B, c *harness.Cluster, ids ...string) (w work) {
+	b.Helper()
+	for _, id := range ids {
+		for line := range strings.Lines(c.Metrics(id)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			v, err := strconv.ParseFloat(value, 64)
+			switch {
+			case err != nil:
+			case name == "process_cpu_seconds_total":
+				w.seconds += v
+			case name == "go_gc_duration_seconds_count":
+				w.collections += v
+			}
+		}
+	}
+	return w
+}
+
+func (w work) less(o work) work { return work{w.seconds - o.seconds, w.collections - o.collections} }
+
+func (w work) times(f float64) work { return work{w.seconds * f, w.collections * f} }
 
 // lagOf is how many records the copies of the topic lack together.
 func lagOf(ctx context.Context, cl *client.Client) (lag uint64, known bool) {

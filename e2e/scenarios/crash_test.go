@@ -89,6 +89,7 @@ func crashProof(t *testing.T, roles []string, factor int, usual time.Duration) {
 		}
 		return leaders.reason("orders", r) // a leadership goes back to a node that has come back
 	})
+	w.Ledger.Stored(ctx, t, cl, "orders")
 }
 
 // killInTurn kills every node of the roles, round by round in random order, each

@@ -24,17 +24,23 @@ const attachLimit = 60 * time.Second
 
 var confirmation = regexp.MustCompile(`--confirm (\d+/\d+)\.`)
 
-// TestDrillRecover is the drill of the voter's README: two of three voters lose
-// their disks while messages are being accepted, and the third one's is enough.
-func TestDrillRecover(t *testing.T) {
-	t.Parallel()
-	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
-	cl, ctx := connect(t, c)
+// beforeTheDisaster starts a cluster with messages of which some were consumed.
+func beforeTheDisaster(t *testing.T) (c *harness.Cluster, cl *client.Client, ctx context.Context, settled map[string]int) {
+	t.Helper()
+	c = harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
+	cl, ctx = connect(t, c)
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
 	produceN(ctx, t, cl, "orders", "before", 100)
-	settled := drain(ctx, t, cl, "orders", 30)
+	return c, cl, ctx, drain(ctx, t, cl, "orders", 30)
+}
+
+// TestDrillRecover is the drill of the voter's README: two of three voters lose
+// their disks while messages are being accepted, and the third one's is enough.
+func TestDrillRecover(t *testing.T) {
+	t.Parallel()
+	c, cl, ctx, settled := beforeTheDisaster(t)
 	id := clusterID(ctx, t, cl)
 	running := pidsOf(c, harness.Storage, harness.Gateway)
 	before := time.Now()
@@ -75,13 +81,7 @@ func TestDrillRecover(t *testing.T) {
 // made. What was created after it is unknown and stays on disk.
 func TestDrillRestore(t *testing.T) {
 	t.Parallel()
-	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
-	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
-	produceN(ctx, t, cl, "orders", "before", 100)
-	settled := drain(ctx, t, cl, "orders", 30)
+	c, cl, ctx, settled := beforeTheDisaster(t)
 	file := filepath.Join(c.Dir, "metadata.backup")
 	if out, err := exec.Command(harness.Binary(t, "narad"), "--server", c.URLs()[0], "cluster", "backup", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -31,8 +31,7 @@ type interrupted struct {
 	watch  *watch
 	random *rand.Rand
 	moves  int
-	hit    map[string]int  // interruptions, by phase, victim and kind
-	aside  map[string]bool // copies that the sweep has set aside
+	hit    map[string]int // interruptions, by phase, victim and kind
 }
 
 // interruption is what happens to one move.
@@ -67,16 +66,7 @@ func (m *interrupted) all(names []string) {
 			m.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		}
 		name := names[m.moves%len(names)]
-		var have []string
-		var from string
-		to := ""
-		if err := harness.Until(m.ctx, moveLimit, func() bool {
-			have, from = replicasOf(m.ctx, m.cl, name, 0)
-			to = otherNode(m.c, have)
-			return from != "" && to != ""
-		}); err != nil {
-			m.Fatalf("%s has no leader, or no node is free; logs in %s", name, m.c.Dir)
-		}
+		have, from, to := awaitPlaces(m.ctx, m.T, m.c, m.cl, name)
 		if m.moves%4 == 3 { // a replica that does not lead moves, too
 			from = have[m.random.IntN(len(have))]
 		}
@@ -148,20 +138,8 @@ func reach(ctx context.Context, cl *client.Client, name, phase string) (now stri
 // given up the old copy, and moves it back there.
 func (m *interrupted) awayAndBack(name string) {
 	m.Helper()
-	var have []string
-	var first string
-	away := ""
-	if err := harness.Until(m.ctx, moveLimit, func() bool {
-		have, first = replicasOf(m.ctx, m.cl, name, 0)
-		away = otherNode(m.c, have)
-		return first != "" && away != ""
-	}); err != nil {
-		m.Fatalf("%s has no leader, or no node is free", name)
-	}
+	first, away := beginMove(m.ctx, m.T, m.c, m.cl, name)
 	dir := filepath.Join(m.c.Dir, first, "topics", name, fmt.Sprintf("p%05d", 0))
-	if _, err := m.cl.StartMove(m.ctx, name, 0, first, away); err != nil {
-		m.Fatal(err)
-	}
 	reach(m.ctx, m.cl, name, "removing")
 	pid, over := m.c.Node(first).PID, m.watch.crashed(first)
 	thaw := m.c.Freeze(first) // it hears of nothing any more
@@ -176,19 +154,7 @@ func (m *interrupted) awayAndBack(name string) {
 	over()
 	_, err := os.Stat(dir)
 	m.Logf("%s moved from %s to %s, the old copy is still there: %v", name, first, away, err == nil)
-	if err := harness.Until(m.ctx, moveLimit, func() bool {
-		_, err := m.cl.StartMove(m.ctx, name, 0, away, first)
-		return err == nil
-	}); err != nil {
-		m.Fatalf("%s cannot move back to %s", name, first)
-	}
+	awaitOn(m.ctx, m.T, m.c, m.cl, name, moveFactors[name], away, first) // begins while it is down
 	m.c.WaitReady(first, pid)
 	atRest(m.ctx, m.T, m.c, m.cl, moveLimit)
-	var nodes []string
-	if err := harness.Until(m.ctx, moveLimit, func() bool { // the gateway's replica may be behind the leader's word
-		nodes, _ = replicasOf(m.ctx, m.cl, name, 0)
-		return slices.Contains(nodes, first) && !slices.Contains(nodes, away)
-	}); err != nil {
-		m.Errorf("%s moved back from %s to %s and is on %v; logs in %s", name, away, first, nodes, m.c.Dir)
-	}
 }

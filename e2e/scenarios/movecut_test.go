@@ -27,7 +27,8 @@ var moveCuts = map[string]time.Duration{
 
 // TestMovesCutOff: the network between source and destination is cut in every phase of
 // moves of a lone partition and of one with three copies. The move goes on or is taken
-// back, nothing is lost, and nothing comes twice without a listed reason.
+// back, nothing is lost, nothing comes twice without a listed reason, and no copy is left
+// where none belongs.
 func TestMovesCutOff(t *testing.T) {
 	t.Parallel()
 	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: 4, Gateways: 1})
@@ -43,21 +44,48 @@ func TestMovesCutOff(t *testing.T) {
 	names := slices.Sorted(maps.Keys(factors))
 	w := startWatch(ctx, t, cl, names...)
 	var ends []func()
+	cut := &cutNodes{}
 	var both sync.WaitGroup
 	for _, name := range names {
 		f := newFlow(cl, name)
-		ends = append(ends, f.start(ctx, t, cutRate, func() { w.judge(t, name, f.Ledger) }))
-		both.Go(func() { cutInEveryPhase(ctx, t, n, cl, name) })
+		ends = append(ends, f.start(ctx, t, cutRate, func() {
+			w.judge(t, name, f.Ledger)
+			f.Ledger.Stored(ctx, t, cl, name)
+		}))
+		both.Go(func() { cutInEveryPhase(ctx, t, n, cl, name, cut) })
 	}
 	both.Wait()
 	for _, end := range ends {
 		end()
 	}
 	w.end()
+	(&ending{t: t, ctx: ctx, cl: cl, dir: n.Dir, topics: names, interrupted: cut.has, restart: func(id string) {
+		n.Kill(id)
+		n.Restart(id)
+		n.WaitReady(id)
+	}}).clean()
+}
+
+// cutNodes are those that were cut off from another one. Safe for concurrent use.
+type cutNodes struct {
+	mu   sync.Mutex // guards list
+	list []string
+}
+
+func (c *cutNodes) add(ids ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, ids...)
+}
+
+func (c *cutNodes) has(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Contains(c.list, id)
 }
 
 // cutInEveryPhase moves the leader of a topic once for each phase.
-func cutInEveryPhase(ctx context.Context, t *testing.T, n *harness.Net, cl *client.Client, name string) {
+func cutInEveryPhase(ctx context.Context, t *testing.T, n *harness.Net, cl *client.Client, name string, cut *cutNodes) {
 	for _, phase := range movePhases {
 		var from, to string
 		if err := harness.Until(ctx, moveLimit, func() bool { // the gateway's replica may be behind
@@ -73,6 +101,7 @@ func cutInEveryPhase(ctx context.Context, t *testing.T, n *harness.Net, cl *clie
 			return
 		}
 		at := reach(ctx, cl, name, phase)
+		cut.add(from, to)
 		heal := n.CutBetween(from, to)
 		<-time.After(moveCuts[phase])
 		during := reach(ctx, cl, name, "pending")

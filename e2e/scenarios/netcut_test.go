@@ -5,7 +5,9 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,8 +40,10 @@ const (
 // refused and no connection is closed.
 func TestNetworkCuts(t *testing.T) {
 	t.Parallel()
-	underLoad(t, func(c *cuts) {
+	underLoad(t, 2, func(c *cuts) {
 		t.Run("leader", func(t *testing.T) { c.leaderCutOff(t) })
+		t.Run("follower", func(t *testing.T) { c.followerCutOff(t) })
+		t.Run("majority", func(t *testing.T) { c.nobodyHasAMajority(t) })
 		t.Run("storage", func(t *testing.T) { c.storageCutOff(t) })
 		t.Run("gateway", func(t *testing.T) { c.gatewayCutOff(t) })
 	})
@@ -48,14 +52,14 @@ func TestNetworkCuts(t *testing.T) {
 // TestLeaderHearsNobody is a one-way cut: nothing reaches the leader's RPC port.
 func TestLeaderHearsNobody(t *testing.T) {
 	t.Parallel()
-	underLoad(t, func(c *cuts) { c.leaderHearsNobody(t) })
+	underLoad(t, 3, func(c *cuts) { c.leaderHearsNobody(t) })
 }
 
 // underLoad starts a cluster and a steady load, runs the cuts, and judges: nobody
 // died and the ledger is even.
-func underLoad(t *testing.T, run func(c *cuts)) {
+func underLoad(t *testing.T, storageNodes int, run func(c *cuts)) {
 	t.Helper()
-	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 2})
+	n := harness.StartNet(t, harness.Options{Voters: 3, StorageNodes: storageNodes, Gateways: 2})
 	c := cuts{t: t, n: n, cl: netClient(t, n.URLs()...), ledger: harness.NewLedger()}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -205,12 +209,7 @@ func (c *cuts) leaderCutOff(t *testing.T) {
 	}
 	heal()
 	begin := time.Now()
-	fresh := c.leader(t)
-	if err := harness.Until(c.ctx, healLimit, func() bool {
-		return c.n.Ready(old) && c.series(old, "narad_raft_has_leader") == "1" && c.series(old, "narad_raft_applied_index") == c.series(c.leader(t), "narad_raft_applied_index")
-	}); err != nil {
-		t.Errorf("%s has not caught up within %s of the heal; %s leads", old, healLimit, fresh)
-	}
+	c.follows(t, old)
 	t.Logf("%s followed again %s after the heal", old, time.Since(begin))
 }
 
@@ -295,21 +294,31 @@ func (c *cuts) gatewayCutOff(t *testing.T) {
 // leaderHearsNobody: heartbeats cannot reach the leader's RPC port, for longer than
 // a member may be silent, while Raft goes on. It marks nobody dead and keeps the lead.
 func (c *cuts) leaderHearsNobody(t *testing.T) {
+	if _, err := c.cl.CreateTopic(c.ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3}); err != nil {
+		t.Fatal(err)
+	}
+	allCopies(c.ctx, t, c.cl)
 	leader := c.leader(t)
+	balanced, _ := c.elections(leader)
 	late := c.n.Cut("gateway-2") // so that heartbeats do not all end at the same moment
 	<-time.After(staggered)
 	heal := c.n.CutPort(leader, harness.NetRPCPort)
 	defer heal()
 	late()
 	end := time.After(rpcBlocked)
+	led := c.copiesLed(t)
+	_, elected := c.elections(leader)
 	accepted := c.ledger.Accepted()
-	refusing := false
+	refusing, commits := false, 0
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for blocked := true; blocked; {
 		select {
 		case <-tick.C:
 			refusing = refusing || c.series(leader, "narad_dead_marking_refused") == "1"
+			if err := c.commit("copied"); err == nil {
+				commits++
+			}
 		case <-end:
 			blocked = false
 		}
@@ -326,12 +335,82 @@ func (c *cuts) leaderHearsNobody(t *testing.T) {
 	if n, example := c.ledger.Missing(); n > 200 {
 		t.Errorf("%d accepted messages wait, e.g. %q: records do not pass the leader", n, example)
 	}
+	if commits < 10 {
+		t.Errorf("%d messages were committed meanwhile: partitions need no leader of the metastore", commits)
+	}
+	ledNow := c.copiesLed(t)
+	if _, now := c.elections(leader); now != elected {
+		t.Errorf("%d elections of partitions, there were %d: no leader was lost", now, elected)
+	}
 	heal()
-	t.Logf("a metadata write was acknowledged %s after the heal", c.write(t, healLimit))
+	t.Logf("%d messages were committed meanwhile; a metadata write was acknowledged %s after the heal", commits, c.write(t, healLimit))
 	if err := harness.Until(c.ctx, healLimit, func() bool { return c.series(leader, "narad_dead_marking_refused") == "0" }); err != nil {
 		t.Errorf("%s still refuses %s after the heal", leader, healLimit)
 	}
 	<-time.After(staggered) // all have been heard once more; until then nobody may die
+	// Leaderships that are evened out go elsewhere, also when nobody is lost.
+	if now, _ := c.elections(leader); now == balanced && !maps.Equal(led, ledNow) {
+		t.Errorf("partitions were led by %v and then by %v", led, ledNow)
+	} else {
+		t.Logf("%d leaderships were evened out", now-balanced)
+	}
+}
+
+// copiesLed tells who leads each partition of the topic with three copies, and under
+// which epoch, as the gateway that is never cut off has it.
+func (c *cuts) copiesLed(t *testing.T) map[uint32]string {
+	t.Helper()
+	cl := netClient(t, c.n.URL("gateway-1"))
+	led := map[uint32]string{}
+	if err := harness.Until(c.ctx, healLimit, func() bool {
+		clear(led)
+		got, err := cl.Topic(c.ctx, copiesTopic)
+		if err != nil {
+			return false
+		}
+		for _, p := range got.PartitionDetails {
+			if p.Leader != nil && p.LeaderEpoch != nil {
+				led[p.Index] = fmt.Sprintf("%s under %d", *p.Leader, *p.LeaderEpoch)
+			}
+		}
+		return len(led) == copiesPartitions
+	}); err != nil {
+		t.Fatalf("not all partitions have a leader within %s: %v; logs in %s", healLimit, led, c.n.Dir)
+	}
+	return led
+}
+
+// elections counts those of partition leaders that a voter has run, by whether they only
+// evened leaderships out.
+func (c *cuts) elections(id string) (balanced, others int) {
+	var text string
+	if err := harness.Until(c.ctx, healLimit, func() bool { text = c.n.Metrics(id); return text != "" }); err != nil {
+		c.t.Errorf("%s does not tell its elections within %s", id, healLimit)
+	}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasPrefix(fields[0], "narad_elections_total{") {
+			continue
+		}
+		count, err := strconv.Atoi(fields[1])
+		if err != nil {
+			c.t.Errorf("the elections of %s: %q", id, line)
+		}
+		if strings.Contains(fields[0], `"balance"`) {
+			balanced += count
+		} else {
+			others += count
+		}
+	}
+	return balanced, others
+}
+
+// commit makes one committed produce to the topic with three copies.
+func (c *cuts) commit(text string) error {
+	one, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	_, err := c.cl.Produce(one, copiesTopic, client.Message{Payload: []byte(text)}, client.ProduceOptions{Committed: true})
+	return err
 }
 
 // ledBy finds a partition of a topic that a node leads.

@@ -174,7 +174,7 @@ func TestMetricNames(t *testing.T) {
 		},
 		"storage-1": {
 			"narad_commit_seconds_bucket", "narad_commit_records_total", "narad_partition_fsync_seconds_bucket", "narad_leases", "narad_consumer_corrupt_skipped_total",
-			"narad_disk_free_bytes", "narad_partitions_open",
+			"narad_disk_free_bytes", "narad_partitions_open", "narad_storage_draining",
 		},
 		"voter-1": {"narad_dead_marking_refused", "narad_controller_leading"},
 	} {

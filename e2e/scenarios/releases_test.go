@@ -244,14 +244,7 @@ func TestRollingUpgrade(t *testing.T) {
 // produceFreely sends 20 single messages a second and repeats each until it is
 // accepted; one that is not within 20 s fails the test.
 func produceFreely(ctx context.Context, t *testing.T, w harness.Load, name string) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	harness.Every(ctx, 50*time.Millisecond, func(n int) {
 		text := fmt.Sprintf("%s-%d", name, n)
 		w.Ledger.Sending(text)
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
@@ -261,24 +254,17 @@ func produceFreely(ctx context.Context, t *testing.T, w harness.Load, name strin
 		if err != nil {
 			t.Errorf("produce: %v", err)
 		}
-	}
+	})
 }
 
 // manage makes a topic and reads it, every 300 ms, each within its retries.
 func manage(ctx context.Context, t *testing.T, cl *client.Client) {
-	tick := time.NewTicker(300 * time.Millisecond)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	harness.Every(ctx, 300*time.Millisecond, func(n int) {
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		_, _, err := cl.CreateTopicIfAbsent(one, client.TopicSpec{Name: fmt.Sprintf("made-%d", n), Partitions: 1})
 		cancel()
 		if err != nil {
 			t.Errorf("create topic: %v", err)
 		}
-	}
+	})
 }

@@ -4,12 +4,10 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,8 +30,9 @@ const (
 )
 
 // withCopies runs a test under a steady load on a topic with three copies, and lets
-// the ledger judge: nothing is lost, and what comes twice had been leased when its
-// leader changed.
+// the ledger judge: nothing is lost, what comes twice had been leased when its leader
+// changed, and whatever was delivered or committed, by whichever leader, is in the log in
+// the end, where it was said to be and as it was.
 func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w harness.Load)) {
 	t.Helper()
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
@@ -47,6 +46,7 @@ func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w
 	running.Drain(ctx, t, leaseTime+healLimit)
 	running.End()
 	w.Ledger.Judge(t, func(_, _ time.Time) bool { return true })
+	w.Ledger.Stored(ctx, t, cl, copiesTopic)
 }
 
 // allCopies waits until every partition has a leader and three copies in sync.
@@ -104,13 +104,42 @@ func commits(ctx context.Context, t *testing.T, w harness.Load, p uint32, limit 
 		defer cancel()
 		text := fmt.Sprintf("probe-%d", time.Now().UnixNano())
 		w.Ledger.Sending(text)
-		_, last = w.Client.Produce(one, copiesTopic, client.Message{Payload: []byte(text), Partition: client.Pin(p)}, client.ProduceOptions{Committed: true, Timeout: 3 * time.Second})
-		w.Ledger.Produced(last, text)
+		last = commitOne(one, w, text, p, 3*time.Second)
 		return last == nil
 	}); err != nil {
 		t.Fatalf("nothing was committed to partition %d within %s: %v", p, limit, last)
 	}
 	return time.Since(begin)
+}
+
+// commitOne makes one committed produce to a partition; the ledger has what came of it,
+// and where a leader says that it lies.
+func commitOne(ctx context.Context, w harness.Load, text string, p uint32, limit time.Duration) error {
+	w.Ledger.Sending(text)
+	r, err := w.Client.Produce(ctx, copiesTopic, client.Message{Payload: []byte(text), Partition: client.Pin(p)}, client.ProduceOptions{Committed: true, Timeout: limit})
+	w.Ledger.Produced(err, text)
+	if err == nil {
+		w.Ledger.Committed(r, text)
+	}
+	return err
+}
+
+// commitsOn goes on committing to a partition, whoever leads it and whatever becomes of
+// it, until the function that it returns is called: what one leader answers while it is
+// cut off or replaced is held against what is stored in the end.
+func commitsOn(ctx context.Context, w harness.Load, p uint32) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for i := range 3 {
+		all.Go(func() {
+			harness.Every(ctx, 20*time.Millisecond, func(n int) {
+				one, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				_ = commitOne(one, w, fmt.Sprintf("on-%d-%d-%d", time.Now().UnixNano(), i, n), p, time.Second)
+			})
+		})
+	}
+	return func() { stop(); all.Wait() }
 }
 
 // TestReplicaLosesItsDisk: a node loses the directory of its topics while it is down,
@@ -143,16 +172,9 @@ func TestReplicaLosesItsDisk(t *testing.T) {
 func pausedLeader(ctx context.Context, t *testing.T, c *harness.Cluster, w harness.Load) {
 	t.Helper()
 	old, epoch := copyLeader(ctx, t, w.Client, 0)
-	pid := c.Node(old).PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	goOn := sync.OnceFunc(func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Error(err)
-		}
-	})
+	goOn := c.Freeze(old)
 	defer goOn()
+	defer commitsOn(ctx, w, 0)() // also to the old one, when it goes on
 	rest := time.After(paused)
 	t.Logf("a commit succeeded %s after the leader was paused", commits(ctx, t, w, 0, elected))
 	if now, e := copyLeader(ctx, t, w.Client, 0); now == old || e <= epoch {
@@ -191,6 +213,7 @@ func TestReplicasCutOff(t *testing.T) {
 			old, epoch := copyLeader(ctx, t, cl, 0)
 			heal := n.CutBetween(old, otherStorage(n, old)...)
 			defer heal()
+			defer commitsOn(ctx, w, 0)() // the old one is still asked, and must commit nothing: none of it would be stored
 			t.Logf("a commit succeeded %s after the cut", commits(ctx, t, w, 0, elected))
 			if now, e := copyLeader(ctx, t, cl, 0); now == old || e <= epoch {
 				t.Errorf("%s leads under epoch %d; it was %s under %d, whom nobody follows", now, e, old, epoch)

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -165,8 +167,9 @@ func TestGatewayStopsInOrder(t *testing.T) {
 	defer tr.CloseIdleConnections()
 	hc := &http.Client{Transport: tr, Timeout: 40 * time.Second}
 	var parked sync.WaitGroup
-	var signalled time.Time // set before anybody is answered
-	var mu sync.Mutex       // guards signalled
+	var signalled time.Time   // set before anybody is answered
+	soonest := 2 * drainDelay // of the parked ones, from the signal
+	var mu sync.Mutex         // guards signalled and soonest
 	closing := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -182,6 +185,7 @@ func TestGatewayStopsInOrder(t *testing.T) {
 			defer resp.Body.Close()
 			mu.Lock()
 			took := time.Since(signalled)
+			soonest = min(soonest, took)
 			mu.Unlock()
 			if resp.StatusCode != 204 || !resp.Close || took > drainDelay {
 				t.Errorf("a parked consume got %d (close %v) %s after the signal", resp.StatusCode, resp.Close, took)
@@ -208,6 +212,9 @@ func TestGatewayStopsInOrder(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	mu.Unlock()
 	parked.Wait()
+	if soonest > time.Second { // how late the last of so many hears of it is the machine's
+		t.Errorf("the first parked consume was answered %s after the signal, not at once", soonest)
+	}
 	if ready, accept, health := p.status("/readyz"), p.status("/readyz/accept"), p.status("/healthz"); ready != 503 || accept != 503 || health != 200 {
 		t.Errorf("while draining: /readyz %d, /readyz/accept %d, /healthz %d", ready, accept, health)
 	}
@@ -264,7 +271,7 @@ func metricsOf(t *testing.T, p *program) string {
 	return body
 }
 
-// TestSecondSignalEndsAtOnce: the drain delay would be a minute.
+// TestSecondSignalEndsAtOnce: within 1 s, and the drain delay would be a minute.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
@@ -273,18 +280,22 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := runNode(t, c, harness.Gateway, "gateway-x", "--drain-delay", "1m")
-	produceN(ctx, t, direct(t, "http://"+p.http), "busy", "a", 10)
-	p.signal(syscall.SIGTERM)
-	if err := harness.Until(ctx, 5*time.Second, func() bool { return p.status("/readyz") == 503 }); err != nil {
-		t.Error("still ready 5 s after the signal")
-	}
-	begin := time.Now()
-	p.signal(syscall.SIGTERM)
-	if exit, took := p.wait(begin, 30*time.Second); exit != 1 { // half of the delay
-		t.Errorf("exit status %d, %s after the second signal", exit, took)
-	}
-	p.start() // what it had accepted and not dispatched lies on its disk
-	drain(ctx, t, cl, "busy", 10)
+	onceInTime(t, "a second signal ends a program within 1 s", func() (bool, string) {
+		produceN(ctx, t, direct(t, "http://"+p.http), "busy", "a", 10)
+		p.signal(syscall.SIGTERM)
+		if err := harness.Until(ctx, 5*time.Second, func() bool { return p.status("/readyz") == 503 }); err != nil {
+			t.Error("still ready 5 s after the signal")
+		}
+		begin := time.Now()
+		p.signal(syscall.SIGTERM)
+		exit, took := p.wait(begin, 30*time.Second) // half of the delay
+		if exit != 1 {
+			t.Errorf("exit status %d, %s after the second signal", exit, took)
+		}
+		p.start() // what it had accepted and not dispatched lies on its disk
+		drain(ctx, t, cl, "busy", 10)
+		return took <= time.Second, took.String()
+	})
 }
 
 // TestStorageNodeStopsInOrder: what was acked before an ordered stop does not
@@ -338,6 +349,13 @@ func TestStorageNodeStopsInOrder(t *testing.T) {
 	}
 }
 
+const (
+	leadingStops = 3
+	// healedByRetry is how long a create may take over an ordered stop of the leader, with
+	// the retry, 1 s later, that heals it: a stop that shows more is the machine's, once.
+	healedByRetry = 3 * time.Second
+)
+
 // TestLeadingVoterStopsInOrder: metadata writes go on over ordered stops of the
 // leader, and each that was answered with success is there afterwards.
 func TestLeadingVoterStopsInOrder(t *testing.T) {
@@ -346,6 +364,9 @@ func TestLeadingVoterStopsInOrder(t *testing.T) {
 	cl, ctx := connect(t, c)
 	writing, stop := context.WithCancel(ctx)
 	created := map[string]bool{}
+	type span struct{ begin, end time.Time }
+	var creates, stops []span
+	var finished atomic.Int64 // creates
 	var slowest time.Duration
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -358,10 +379,12 @@ func TestLeadingVoterStopsInOrder(t *testing.T) {
 				continue
 			}
 			created[name] = true
+			creates = append(creates, span{begin, time.Now()})
+			finished.Add(1)
 			slowest = max(slowest, time.Since(begin))
 		}
 	})
-	for range 3 {
+	for range leadingStops {
 		var leader string
 		if err := harness.Until(ctx, 20*time.Second, func() bool {
 			q, err := cl.Quorum(ctx)
@@ -373,11 +396,34 @@ func TestLeadingVoterStopsInOrder(t *testing.T) {
 			t.Fatal("no leader within 20 s")
 		}
 		old := c.Node(leader).PID
+		begin := time.Now()
 		c.Terminate(leader)
 		c.WaitReady(leader, old)
+		stops = append(stops, span{begin, time.Now()})
+		// What this stop made late, and one more: the next stop finds nobody waiting.
+		before := finished.Load()
+		if err := harness.Until(ctx, 20*time.Second, func() bool { return finished.Load() >= before+2 }); err != nil {
+			t.Error("no two creates within 20 s of an ordered stop of the leader")
+			break
+		}
 	}
 	stop()
 	writer.Wait()
+	worst := make([]time.Duration, leadingStops)
+	for _, c := range creates {
+		if i := slices.IndexFunc(stops, func(s span) bool { return c.begin.Before(s.end) && c.end.After(s.begin) }); i >= 0 {
+			worst[i] = max(worst[i], c.end.Sub(c.begin))
+		}
+	}
+	late := 0
+	for _, w := range worst {
+		if w > healedByRetry {
+			late++
+		}
+	}
+	if late > 1 {
+		t.Errorf("over %d ordered stops of the leader a create took more than %s: %s", late, healedByRetry, worst)
+	}
 	for topic, err := range cl.Topics(ctx, "") {
 		if err != nil {
 			t.Fatal(err)
@@ -387,7 +433,7 @@ func TestLeadingVoterStopsInOrder(t *testing.T) {
 	if len(created) > 0 {
 		t.Errorf("%d topics were created and are not listed: %v", len(created), created)
 	}
-	t.Logf("the slowest create took %s", slowest)
+	t.Logf("the slowest create over each stop took %s, of all %s", worst, slowest)
 	if slowest > 10*time.Second {
 		t.Errorf("a create took %s over an ordered stop of the leader", slowest)
 	}

@@ -4,6 +4,7 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -41,6 +42,7 @@ func (v vanishing) drill(ctx context.Context) {
 	v.produce(ctx, "held", false)
 	v.held(ctx)
 	v.mustNotServe()
+	v.awaitStatus(ctx, true)
 	if err := os.Rename(away, v.dir()); err != nil { // while the node runs
 		v.t.Fatal(err)
 	}
@@ -48,6 +50,7 @@ func (v vanishing) drill(ctx context.Context) {
 	if got := v.receive(ctx, 2); len(got) != 2 || got[0] != "0 kept" || !strings.HasSuffix(got[1], " held") {
 		v.t.Errorf("put back, it serves %q", got)
 	}
+	v.awaitStatus(ctx, false)
 	v.vanish(ctx, away)
 	v.produce(ctx, "fresh", false)
 	v.held(ctx)
@@ -57,6 +60,34 @@ func (v vanishing) drill(ctx context.Context) {
 	}
 	if got := v.receive(ctx, 1); !slices.Equal(got, []string{"0 fresh"}) {
 		v.t.Errorf("reset, it serves %q", got)
+	}
+	v.awaitStatus(ctx, false)
+}
+
+// awaitStatus waits until `narad cluster status` names the partition as lost, with since
+// when and what to do, and the leading voter counts it; or neither.
+func (v vanishing) awaitStatus(ctx context.Context, lost bool) {
+	v.t.Helper()
+	subject := fmt.Sprintf("%s/%d", v.topic, v.index)
+	said := ""
+	if err := harness.Until(ctx, 30*time.Second, func() bool {
+		out, _ := exec.CommandContext(ctx, harness.Binary(v.t, "narad"), "--server", v.c.URLs()[0], "--json", "cluster", "status").Output() // exit 1: degraded
+		said = string(out)
+		var doc struct{ Problems []client.ClusterProblem }
+		if json.Unmarshal(out, &doc) != nil {
+			return false
+		}
+		named := slices.ContainsFunc(doc.Problems, func(p client.ClusterProblem) bool {
+			return p.Code == "partition_no_leader" && p.Subject == subject && p.Since != nil && strings.HasPrefix(p.Detail, "lost: ") &&
+				strings.Contains(p.Do, fmt.Sprintf("p%05d", v.index)) && strings.Contains(p.Do, "--accept-data-loss")
+		})
+		counted := -1.0
+		for _, id := range v.c.IDs(harness.Voter) {
+			counted = max(counted, gauge(v.c, id, "narad_partitions_lost"))
+		}
+		return named == lost && (!lost || counted > 0) // others may be lost, too
+	}); err != nil {
+		v.t.Errorf("lost: %t; cluster status says %s", lost, said)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,10 +111,7 @@ func TestLeaderThatStoodStillSaysNothingOld(t *testing.T) {
 		t.Fatalf("%+v, %v", q, err)
 	}
 	old := c.Node(*q.LeaderID)
-	if err := syscall.Kill(old.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	goOn := sync.OnceFunc(func() { _ = syscall.Kill(old.PID, syscall.SIGCONT) })
+	goOn := c.Freeze(old.ID)
 	t.Cleanup(goOn)
 	if err := harness.Until(ctx, 30*time.Second, func() bool { return cl.DeleteTopic(ctx, "orders", "") == nil }); err != nil {
 		t.Fatal("nobody else leads")
