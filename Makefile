@@ -14,10 +14,10 @@ VERSION_FLAGS := -trimpath
 # a quarter of two cores, and what they wait for must not come late because of others.
 BESIDE := 3
 
-.PHONY: help build run test lint race e2e bench gobench simulate standalone clean
+.PHONY: help build run test lint race e2e bench bench-replicated bench-catchup gobench simulate standalone clean
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
@@ -37,6 +37,12 @@ e2e: build ## run the end-to-end tests on the built programs
 
 bench: build ## measure a fresh cluster on loopback against a bare server with a group fsync
 	$(BIN)/bench dev $(ARGS)
+
+bench-replicated: build ## measure what three copies and ack=committed cost, on one fresh cluster
+	$(BIN)/bench dev --replicated $(ARGS)
+
+bench-catchup: build ## measure how fast a node that was down catches up 1 GiB, and commits meanwhile
+	$(GO) test -tags e2e -run '^$$' -bench CatchUp -benchtime 1x -timeout 20m $(TESTFLAGS) ./e2e/scenarios/
 
 gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease
