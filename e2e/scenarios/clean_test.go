@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// sweptLimit is for a sweep that nobody has hastened: one a minute, and its work.
-	sweptLimit = 90 * time.Second
+	// sweptLimit is for two sweeps that nobody has hastened, one a minute, and their work: the
+	// first may come when something cannot be judged.
+	sweptLimit = 150 * time.Second
 	// sweepStarts is how often the nodes that have something are started for a sweep: what
 	// is led by a node that has just started cannot be judged.
 	sweepStarts = 3
