@@ -74,9 +74,28 @@ func TestComposeCluster(t *testing.T) {
 	}
 	produceN(ctx, t, cl, "orders", "before", 50)
 	run("kill", "-s", "KILL", "storage-2", "gateway-1")
-	produceN(ctx, t, cl, "orders", "during", 50)
+	for i := range 50 { // the first may leave on a connection whose end the client has not read
+		m := client.Message{Payload: fmt.Appendf(nil, "during-%d", i)}
+		if _, err := cl.Produce(ctx, "orders", m, client.ProduceOptions{AllowDuplicates: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	run("start", "storage-2", "gateway-1")
-	if got := drain(ctx, t, cl, "orders", 100); len(got) != 100 {
+	// What the gateway does not remember to have sent may come twice.
+	got := map[string]bool{}
+	if err := harness.Until(ctx, time.Minute, func() bool {
+		r, err := cl.Receive(ctx, "orders", client.ReceiveOptions{Max: 100, Wait: time.Second})
+		if err != nil {
+			return false
+		}
+		for _, d := range r.Deliveries {
+			got[string(d.Payload)] = true
+			if err := cl.Ack(ctx, "orders", d.ReceiptHandle); err != nil {
+				t.Logf("ack: %v", err) // the lease was lost: it comes again
+			}
+		}
+		return len(got) >= 100
+	}); err != nil || len(got) != 100 {
 		t.Errorf("%d different messages, want 100", len(got))
 	}
 }
