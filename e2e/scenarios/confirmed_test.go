@@ -23,6 +23,7 @@ const (
 	registerLoad    = 20 * time.Second
 	registerPause   = 60 * time.Millisecond // of a worker between two operations: the checker's work grows fast
 	registerWorkers = 3                     // per gateway, half of them readers
+	registerFaults  = 3
 	registerCheck   = 30 * time.Second
 )
 
@@ -216,10 +217,14 @@ func TestCommittedIsLinearizable(t *testing.T) {
 		defer cl.Close()
 		clients = append(clients, cl)
 	}
-	if _, err := clients[0].CreateTopic(ctx, client.TopicSpec{Name: "register", Partitions: 1, ReplicationFactor: 3}); err != nil {
+	var err error
+	if harness.Until(ctx, 20*time.Second, func() bool { // these clients try once
+		_, _, err = clients[0].CreateTopicIfAbsent(ctx, client.TopicSpec{Name: "register", Partitions: 1, ReplicationFactor: 3})
+		return err == nil
+	}) != nil {
 		t.Fatal(err)
 	}
-	loading, stop := context.WithTimeout(ctx, registerLoad)
+	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
 	for g, cl := range clients {
@@ -240,11 +245,12 @@ func TestCommittedIsLinearizable(t *testing.T) {
 		}
 	}
 	faults := troubleLeaders(loading, c, clients[0])
+	stop()
 	running.Wait()
 	final := r.finalLog(ctx, t, clients[0])
 	r.settle(final)
 	t.Logf("%d faults, %d operations answered, %d of them reads, %d in all", faults, r.made, r.reads, len(r.ops))
-	if r.made < 100 || r.reads < 30 || faults < 3 {
+	if r.made < 100 || r.reads < 30 || faults < registerFaults {
 		t.Error("too little happened to show anything")
 	}
 	for _, wrong := range against(r.ops, final) {
@@ -258,9 +264,10 @@ func TestCommittedIsLinearizable(t *testing.T) {
 	}
 }
 
-// troubleLeaders kills and pauses whoever leads, in turn, until ctx ends.
+// troubleLeaders kills and pauses whoever leads, in turn, for as long as the load is to
+// take, or longer where that is too short for registerFaults of them.
 func troubleLeaders(ctx context.Context, c *harness.Cluster, cl *client.Client) (faults int) {
-	for ctx.Err() == nil {
+	for end := time.Now().Add(registerLoad); ctx.Err() == nil && (time.Now().Before(end) || faults < registerFaults); {
 		leader := ""
 		if d, err := cl.Topic(ctx, "register"); err == nil && len(d.PartitionDetails) == 1 && d.PartitionDetails[0].Leader != nil {
 			leader = *d.PartitionDetails[0].Leader
