@@ -94,6 +94,7 @@ func failover(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.
 	old := settledLeader(ctx, t, c, cl)
 	pid := c.Node(old).PID
 	writers := failoverWriters(ctx, t, c)
+	c.Hold(old) // else it is back after a second, and may win the election itself
 	trying, stop := context.WithTimeout(ctx, failoverLimit)
 	defer stop()
 	var mu sync.Mutex // guards acks
@@ -140,6 +141,7 @@ func failover(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.
 		o.gap, last = max(o.gap, a.Sub(last)), a
 	}
 	t.Logf("%s of %s: another voter led after %s, its first write was acknowledged after %s, %s without a write, %d writes before", s, old, led.Sub(begin), o.first, o.gap, at)
+	c.Free(old)
 	c.WaitReady(old, pid)
 	return o
 }
