@@ -55,7 +55,8 @@ func TestMoveOfACorruptSealedSegment(t *testing.T) {
 	left := replaySpoilt(ctx, t, cl, sent)
 	mustKeep(t, partitionDir(t, c, to), files)
 	for range 2 {
-		if err := harness.Until(ctx, 30*time.Second, func() bool { return gauge(c, to, "narad_damaged_partitions") == 1 }); err != nil {
+		// One that nobody uses is looked at in a pass, which comes each half minute.
+		if err := harness.Until(ctx, sweptLimit, func() bool { return gauge(c, to, "narad_damaged_partitions") == 1 }); err != nil {
 			t.Errorf("the destination does not tell that the partition is damaged; logs in %s", c.Dir)
 		}
 		pid := c.Node(to).PID
@@ -68,8 +69,13 @@ func TestMoveOfACorruptSealedSegment(t *testing.T) {
 	pid := c.Node(from).PID
 	c.Terminate(from) // it looks at its old copies when it starts
 	c.WaitReady(from, pid)
-	if err := harness.Until(ctx, 30*time.Second, func() bool { return gauge(c, from, "narad_superseded_copies_reclaimed_total") == 1 }); err != nil {
-		t.Errorf("the old copy has not gone: %v quarantined; logs in %s", gauge(c, from, "narad_superseded_copies_quarantined_total"), c.Dir)
+	// Whichever process did it: on a slow machine the pass of each minute comes before the start.
+	var old []string
+	if err := harness.Until(ctx, sweptLimit, func() bool {
+		old, err = filepath.Glob(partitionDir(t, c, from) + "*")
+		return err == nil && len(old) == 0
+	}); err != nil {
+		t.Errorf("the old copy has not gone: %q; logs in %s", old, c.Dir)
 	}
 	t.Logf("%d of %d records were left", left, spoiltMessages)
 }
