@@ -139,8 +139,24 @@ func reach(ctx context.Context, cl *client.Client, name, phase string) (now stri
 func (m *interrupted) awayAndBack(name string) {
 	m.Helper()
 	first, away := beginMove(m.ctx, m.T, m.c, m.cl, name)
+	// Frozen sooner, the first node would still be needed. A move may be slow, and be taken
+	// back when the machine stands still: then another one begins.
+	if err := harness.Until(m.ctx, moveLimit, func() bool {
+		switch reach(m.ctx, m.cl, name, "removing") {
+		case "removing":
+			return true
+		case "over":
+			nodes, leader := replicasOf(m.ctx, m.cl, name, 0)
+			if leader != "" && !slices.Contains(nodes, first) {
+				return true
+			}
+			first, away = beginMove(m.ctx, m.T, m.c, m.cl, name)
+		}
+		return false
+	}); err != nil {
+		m.Fatalf("the move of %s from %s to %s does not get to its last phase; logs in %s", name, first, away, m.c.Dir)
+	}
 	dir := filepath.Join(m.c.Dir, first, "topics", name, fmt.Sprintf("p%05d", 0))
-	reach(m.ctx, m.cl, name, "removing")
 	pid, over := m.c.Node(first).PID, m.watch.crashed(first)
 	thaw := m.c.Freeze(first) // it hears of nothing any more
 	defer thaw()
