@@ -123,7 +123,12 @@ func recreateInTheMiddle(ctx context.Context, t *testing.T, c *harness.Cluster, 
 		return !slices.Contains(have, first)
 	})
 	awaitOn(ctx, t, c, cl, "again", 1, there, first)
-	got, err := cl.Receive(ctx, "again", client.ReceiveOptions{Max: 10, Wait: 10 * time.Second})
+	var got client.Received
+	var err error
+	_ = harness.Until(ctx, moveLimit, func() bool { // its leader has just changed
+		got, err = cl.Receive(ctx, "again", client.ReceiveOptions{Max: 10, Wait: 10 * time.Second})
+		return err == nil && len(got.Deliveries) > 0
+	})
 	if err != nil || len(got.Deliveries) != 1 || string(got.Deliveries[0].Payload) != "new" {
 		t.Errorf("of the new life came %+v, %v", got, err)
 	}
