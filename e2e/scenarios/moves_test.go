@@ -305,11 +305,16 @@ func TestMovesUnderLoad(t *testing.T) {
 		f.producer = once
 		var mu sync.Mutex // guards windows
 		var windows [][2]time.Time
+		leaders := startWatch(ctx, t, cl, kind.name) // leaderships are evened out between moves, too
 		end := f.start(ctx, t, moveRate, func() {
-			f.Ledger.Judge(t, func(from, to time.Time) bool {
+			leaders.end()
+			f.Ledger.JudgeRepeats(t, func(r harness.Repeat) string {
 				mu.Lock()
 				defer mu.Unlock()
-				return slices.ContainsFunc(windows, func(w [2]time.Time) bool { return w[1].After(from.Add(-time.Second)) && w[0].Before(to) })
+				if slices.ContainsFunc(windows, func(w [2]time.Time) bool { return w[1].After(r.Since.Add(-time.Second)) && w[0].Before(r.At) }) {
+					return "it moved"
+				}
+				return leaders.reason(kind.name, r)
 			})
 		})
 		onceInTime(t, kind.name+": consumers wait in the median", func() (kept bool, figures string) {
