@@ -260,15 +260,28 @@ func (c *Cluster) WaitReady(id string, oldPID int) {
 	c.until(readyLimit, id+" is ready again", func() bool { return c.Node(id).PID != oldPID && c.Ready(id) })
 }
 
-// Metrics returns a node's /metrics text.
+// Metrics returns a node's /metrics text; empty when it does not answer.
 func (c *Cluster) Metrics(id string) string {
 	c.t.Helper()
 	n := c.Node(id)
 	if n.Ops == nil {
 		c.t.Fatalf("%s has no operator port", id)
 	}
-	_, body := c.get("http://" + *n.Ops + "/metrics")
-	return body
+	return patient(func() (int, string) { return c.get("http://" + *n.Ops + "/metrics") })
+}
+
+// metricsTries: whoever reads a series once must not read nothing from a node that stands
+// still for a moment. One that is down refuses each at once.
+const metricsTries = 3
+
+// patient answers the first page that comes; empty: none did.
+func patient(get func() (int, string)) string {
+	for range metricsTries {
+		if status, body := get(); status == http.StatusOK {
+			return body
+		}
+	}
+	return ""
 }
 
 func (c *Cluster) get(url string) (int, string) { return fetch(c.http, url) }

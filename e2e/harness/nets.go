@@ -288,7 +288,9 @@ func (n *Net) Ready(id string) bool {
 }
 
 // Metrics returns a node's /metrics text; empty when it does not answer.
-func (n *Net) Metrics(id string) string { _, body := n.get(id, "/metrics"); return body }
+func (n *Net) Metrics(id string) string {
+	return patient(func() (int, string) { return n.get(id, "/metrics") })
+}
 
 func (n *Net) get(id, path string) (int, string) {
 	return fetch(n.http, fmt.Sprintf("http://%s:%d%s", n.Addr(id), NetOpsPort, path))
