@@ -20,22 +20,27 @@ func connect(t *testing.T, c *harness.Cluster) (*client.Client, context.Context)
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	t.Cleanup(cancel)
 	return cl, ctx
 }
+
+// drainPatience is how long nothing may come: a batch that left on a connection whose end
+// the gateway had not read yet waits for that node, or until it is marked dead after 30 s.
+const drainPatience = 75 * time.Second
 
 // drain receives and acks until n messages came, and returns their payloads.
 func drain(ctx context.Context, t *testing.T, cl *client.Client, topic string, n int) map[string]int {
 	t.Helper()
 	got := map[string]int{}
 	for total := 0; total < n; {
-		r, err := cl.Receive(ctx, topic, client.ReceiveOptions{Max: min(n-total, 100), Wait: 10 * time.Second})
-		if err != nil {
-			t.Fatalf("receive after %d of %d: %v", total, n, err)
-		}
-		if len(r.Deliveries) == 0 {
-			t.Fatalf("nothing more came after %d of %d", total, n)
+		var r client.Received
+		var last error
+		if err := harness.Until(ctx, drainPatience, func() bool {
+			r, last = cl.Receive(ctx, topic, client.ReceiveOptions{Max: min(n-total, 100), Wait: 10 * time.Second})
+			return len(r.Deliveries) > 0
+		}); err != nil {
+			t.Fatalf("nothing more came after %d of %d: %v", total, n, last)
 		}
 		for _, d := range r.Deliveries {
 			got[string(d.Payload)]++
