@@ -20,17 +20,17 @@ func TestRerouteAroundADeadStorageNode(t *testing.T) {
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
-	details, err := cl.Topic(ctx, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var details client.TopicDetails
 	down := uint32(99)
-	for _, p := range details.PartitionDetails {
-		if p.Leader != nil && *p.Leader == "storage-1" {
-			down = p.Index
+	if err := harness.Until(ctx, 20*time.Second, func() bool { // the gateway's replica may lag
+		details, _ = cl.Topic(ctx, "orders")
+		for _, p := range details.PartitionDetails {
+			if p.Leader != nil && *p.Leader == "storage-1" {
+				down = p.Index
+			}
 		}
-	}
-	if down == 99 {
+		return down != 99
+	}); err != nil {
 		t.Fatalf("storage-1 leads nothing: %+v", details.PartitionDetails)
 	}
 	pid := c.Node("storage-1").PID
