@@ -157,15 +157,16 @@ func (v vanishing) produce(ctx context.Context, payload string, committed bool) 
 func (v vanishing) held(ctx context.Context) {
 	v.t.Helper()
 	backlog := regexp.MustCompile(`\nnarad_wal_backlog_records(\{[^}]*\})? [1-9]`)
-	if err := harness.Until(ctx, 10*time.Second, func() bool { return backlog.MatchString(v.c.Metrics(v.c.IDs(harness.Gateway)[0])) }); err != nil {
+	if err := harness.Until(ctx, 30*time.Second, func() bool { return backlog.MatchString(v.c.Metrics(v.c.IDs(harness.Gateway)[0])) }); err != nil {
 		v.t.Error("the gateway does not hold what it accepted")
 	}
 }
 
-// mustNotServe: a consume is refused, and not answered with nothing from an empty log.
+// mustNotServe: a consume is refused, and not answered with nothing from an empty log. It
+// waits, so that the node is asked: who has no time for that is told of nothing.
 func (v vanishing) mustNotServe() {
 	v.t.Helper()
-	resp, err := http.Post(fmt.Sprintf("%s/v1/topics/%s/consume?partition=%d&wait=0s", v.c.URLs()[0], v.topic, v.index), "", nil) // the client would try for long
+	resp, err := http.Post(fmt.Sprintf("%s/v1/topics/%s/consume?partition=%d&wait=3s", v.c.URLs()[0], v.topic, v.index), "", nil) // the client would try for long
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func (v vanishing) mustNotServe() {
 func (v vanishing) receive(ctx context.Context, n int) (got []string) {
 	v.t.Helper()
 	begin := time.Now()
-	for len(got) < n && time.Since(begin) < 30*time.Second {
+	for len(got) < n && time.Since(begin) < 90*time.Second {
 		res, err := v.cl.Receive(ctx, v.topic, client.ReceiveOptions{Max: n, Wait: 5 * time.Second, Partition: &v.index})
 		if err != nil {
 			continue // not yet
