@@ -42,11 +42,13 @@ const (
 	Gateway = "ingress-gateway"
 )
 
-// Limits of waiting: generous, because two cores run everything at once.
+// Limits of waiting: generous, because two cores run everything at once. A node with
+// another disk is ready when its old self is dead, 30 s after the last election: a busy
+// machine makes more of them.
 const (
 	startLimit = 90 * time.Second
 	stopLimit  = 40 * time.Second
-	readyLimit = 60 * time.Second
+	readyLimit = 2 * time.Minute
 	lookEvery  = 20 * time.Millisecond
 )
 

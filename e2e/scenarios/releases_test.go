@@ -197,9 +197,9 @@ func TestRollingUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4, VisibilityTimeoutMS: 60_000}); err != nil {
+	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
 		t.Fatal(err)
 	}
 	w := harness.Load{Client: cl, Topic: "orders", Ledger: harness.NewLedger()}
@@ -238,7 +238,8 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	stop()
 	producers.Wait()
-	if err := harness.Until(ctx, 30*time.Second, func() bool { n, _ := w.Ledger.Missing(); return n == 0 }); err != nil {
+	// What a gateway that stopped had leased comes again when the lease ends.
+	if err := harness.Until(ctx, leaseTime+healLimit, func() bool { n, _ := w.Ledger.Missing(); return n == 0 }); err != nil {
 		t.Errorf("accepted messages have not come: %v", err)
 	}
 	stopConsuming()

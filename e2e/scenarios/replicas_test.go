@@ -21,7 +21,7 @@ const (
 	// recovered is how long a partition may take to have all its copies again, on a
 	// machine that does much else. A node that comes back under its old id with another
 	// disk is let in when its old self is dead, after 30 s.
-	recovered = 90 * time.Second
+	recovered = 2 * time.Minute
 	// elected is how long a partition whose leader is cut off may commit nothing: 3 s
 	// until the leader falls silent, and an election.
 	elected = 25 * time.Second
