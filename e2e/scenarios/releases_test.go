@@ -199,9 +199,7 @@ func TestRollingUpgrade(t *testing.T) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()})
 	w := harness.Load{Client: cl, Topic: "orders", Ledger: harness.NewLedger()}
 	working, stop := context.WithCancel(ctx)
 	defer stop()

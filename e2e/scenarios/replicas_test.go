@@ -35,9 +35,7 @@ const (
 // the end, where it was said to be and as it was.
 func withCopies(ctx context.Context, t *testing.T, cl *client.Client, run func(w harness.Load)) {
 	t.Helper()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3, VisibilityTimeoutMS: leaseTime.Milliseconds()})
 	allCopies(ctx, t, cl)
 	w := harness.Load{Client: cl, Topic: copiesTopic, Ledger: harness.NewLedger()}
 	running := w.Start(ctx, t, 2, 40*time.Millisecond, 2)

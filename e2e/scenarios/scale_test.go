@@ -70,9 +70,7 @@ func TestScaleOutAndIn(t *testing.T) {
 // that is away; the function that it returns ends it once everything came.
 func (s *scaled) load() (end func()) {
 	for name, factor := range scaleTopics {
-		if _, err := s.cl.CreateTopic(s.ctx, client.TopicSpec{Name: name, Partitions: 6, ReplicationFactor: factor, VisibilityTimeoutMS: scaleLease.Milliseconds()}); err != nil {
-			s.Fatal(err)
-		}
+		create(s.ctx, s.T, s.cl, client.TopicSpec{Name: name, Partitions: 6, ReplicationFactor: factor, VisibilityTimeoutMS: scaleLease.Milliseconds()})
 		s.books[name] = harness.NewLedger()
 	}
 	s.watch = startWatch(s.ctx, s.T, s.cl, "lone", "safe")

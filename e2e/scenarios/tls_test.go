@@ -119,9 +119,7 @@ func (s secured) logLines() int {
 func TestCertificatesAreReplacedUnderLoad(t *testing.T) {
 	s := startSecured(t)
 	cl, ctx := connect(t, s.Cluster)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "secure", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "secure", Partitions: 4})
 	w := harness.Load{Client: cl, Topic: "secure", Ledger: harness.NewLedger()}
 	producing, stopProducing := context.WithCancel(ctx)
 	consuming, stopConsuming := context.WithCancel(ctx)
@@ -238,9 +236,7 @@ func TestStrangerStaysOut(t *testing.T) {
 		t.Errorf("the stranger says (%v): %s", err, raw)
 	}
 	cl, ctx := connect(t, s.Cluster)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "still"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "still"})
 	produceN(ctx, t, cl, "still", "m", 5)
 	drain(ctx, t, cl, "still", 5)
 }
@@ -283,9 +279,7 @@ func TestClientPortAndSweeperOverTLS(t *testing.T) {
 	if err := harness.Until(ctx, 60*time.Second, func() bool { status, _ := readyz(ops); return status == http.StatusOK }); err != nil {
 		t.Fatalf("the gateway is not ready: %v", err)
 	}
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "outside"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "outside"})
 	produceN(ctx, t, cl, "outside", "m", 20)
 	drain(ctx, t, cl, "outside", 20)
 	// A task with a certificate that names no host is nobody's server, and welcome.

@@ -91,10 +91,7 @@ func (c *cuts) followerCutOff(t *testing.T) {
 // of them. No write is acknowledged, messages flow, and after the heal what had been
 // acknowledged is there, what was surely refused is not, and writes go on.
 func (c *cuts) nobodyHasAMajority(t *testing.T) {
-	kept, err := c.cl.CreateTopic(c.ctx, client.TopicSpec{Name: "kept", Partitions: 1, RetentionMS: retention(1).RetentionMS})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kept := create(c.ctx, t, c.cl, client.TopicSpec{Name: "kept", Partitions: 1, RetentionMS: retention(1).RetentionMS})
 	leader, voters := c.leader(t), c.n.IDs(harness.Voter)
 	others := slices.DeleteFunc(slices.Clone(voters), func(id string) bool { return id == leader })
 	heal, healOthers := c.n.CutBetween(leader, others...), c.n.CutBetween(others[0], others[1])
