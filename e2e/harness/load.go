@@ -17,6 +17,8 @@ const (
 	// callLimit ends a produce or an ack that is under way when the load stops: it is
 	// finished, so that its outcome is known.
 	callLimit = 20 * time.Second
+	// ackPatience is how long an ack is repeated; most leases of tests last a minute.
+	ackPatience = 45 * time.Second
 	// consumeAtOnce is how many messages a consume asks for unless the load says so.
 	consumeAtOnce = 20
 )
@@ -107,13 +109,16 @@ func (w Load) note(list []client.Delivery) (texts map[string]string) {
 // duplicate of the test's own making.
 func (w Load) ack(ctx context.Context, t testing.TB, texts map[string]string) {
 	handles := slices.Collect(maps.Keys(texts))
-	for len(handles) > 0 {
+	for begin := time.Now(); len(handles) > 0; {
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 		results, err := w.Client.AckMany(one, w.Topic, handles)
 		cancel()
 		if err != nil {
 			t.Logf("ack: %v", err)
-			return
+			if client.HasCode(err, client.CodeTopicNotFound) || time.Since(begin) > ackPatience {
+				return
+			}
+			continue // the client has backed off already
 		}
 		var again []string
 		for i, r := range results {

@@ -86,9 +86,7 @@ func TestBusOutcomes(t *testing.T) {
 	// disk; it returns how long the delete took.
 	life := func(name string) time.Duration {
 		t.Helper()
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: name, Partitions: 4})
 		produceN(ctx, t, cl, name, "m", 20)
 		if got := drain(ctx, t, cl, name, 20); len(got) != 20 {
 			t.Fatalf("%d of 20 messages", len(got))
@@ -190,9 +188,7 @@ func TestAStorageNodeNoticesThatItDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4})
 	produceN(ctx, t, cl, "orders", "m", 20)
 	if got := drain(ctx, t, cl, "orders", 20); len(got) != 20 {
 		t.Fatalf("%d of 20 messages", len(got))

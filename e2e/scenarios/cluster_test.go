@@ -22,9 +22,7 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4})
 	// codes are what a look finds, as "code subject", but for the disk of this machine.
 	codes := func() (status string, list []string) {
 		s, err := cl.Status(ctx)

@@ -124,9 +124,7 @@ func TestCommittedWhileLeadersAreKilled(t *testing.T) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: committedTopic, Partitions: committedPartitions, ReplicationFactor: 3}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: committedTopic, Partitions: committedPartitions, ReplicationFactor: 3})
 	b := &committedBook{at: map[string]place{}, refused: map[string]bool{}}
 	producing, stop := context.WithCancel(ctx)
 	var producers sync.WaitGroup

@@ -164,9 +164,7 @@ func TestRealInputComesBackByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "corpus", Partitions: 6, MaxInFlightPerPartition: 10_000}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "corpus", Partitions: 6, MaxInFlightPerPartition: 10_000})
 	src := goSource(t)
 	lines, elements, pictures, edges := bookLines(t, src), jsonElements(t, src), images(t, src), edgeCases()
 	t.Logf("%d lines, %d JSON elements, %d images, %d edge cases", len(lines), len(elements), len(pictures), len(edges))

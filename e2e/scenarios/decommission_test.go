@@ -104,9 +104,7 @@ func TestDecommissionUnderLoad(t *testing.T) {
 	}
 	stays := one(urls[0]) // gateway-1
 	for _, spec := range []client.TopicSpec{{Name: "lone", Partitions: 4}, {Name: "copies", Partitions: 4, ReplicationFactor: 3}} {
-		if _, err := stays.CreateTopic(ctx, spec); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, stays, spec)
 	}
 	books := map[string]*harness.Ledger{"lone": harness.NewLedger(), "copies": harness.NewLedger()}
 	watch := startWatch(ctx, t, stays, "lone", "copies")
@@ -255,9 +253,7 @@ func TestResetOfALostPartition(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "lone", Partitions: 2}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "lone", Partitions: 2})
 	var info client.TopicDetails
 	var err error
 	if harness.Until(ctx, 20*time.Second, func() bool {

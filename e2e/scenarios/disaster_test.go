@@ -29,9 +29,7 @@ func beforeTheDisaster(t *testing.T) (c *harness.Cluster, cl *client.Client, ctx
 	t.Helper()
 	c = harness.Start(t, harness.Options{Voters: 3, StorageNodes: 2, Gateways: 1})
 	cl, ctx = connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4})
 	produceN(ctx, t, cl, "orders", "before", 100)
 	return c, cl, ctx, drain(ctx, t, cl, "orders", 30)
 }

@@ -56,9 +56,7 @@ func TestFailoverFigures(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(runs)*2*time.Minute)
 	defer cancel()
 	for i := range c.URLs() { // each gateway changes its own: they do not wait for each other's changes
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: failoverTopic(i), Partitions: 1}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: failoverTopic(i), Partitions: 1})
 	}
 	for _, how := range []struct {
 		name         string

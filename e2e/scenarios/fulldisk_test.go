@@ -222,9 +222,7 @@ func TestFullDiskOfAGateway(t *testing.T) {
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 2})
 	disk := ontoSmallDisk(t, c, "gateway-1", 64)
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "full"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "full"})
 	before := c.Nodes()
 	full, healthy, b := direct(t, c.URLs()[0]), direct(t, c.URLs()[1]), newBook()
 	for range 20 {
@@ -283,9 +281,7 @@ func TestFullDiskOfAStorageNode(t *testing.T) {
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1})
 	disk := ontoSmallDisk(t, c, "storage-1", 64)
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "full", Partitions: 4, VisibilityTimeoutMS: 600_000}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "full", Partitions: 4, VisibilityTimeoutMS: 600_000})
 	before := c.Nodes()
 	once, b := direct(t, c.URLs()[0]), newBook()
 	for range 40 {

@@ -40,9 +40,7 @@ func aroundTheDead(t *testing.T, c *harness.Cluster, topic string) (begin time.T
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: topic, Partitions: 6}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: topic, Partitions: 6})
 	c.Hold("storage-2")
 	begin = time.Now()
 	c.Kill("storage-2")

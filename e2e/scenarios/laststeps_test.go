@@ -49,9 +49,7 @@ func TestGatewaysLeaveUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	stays := direct(t, n.URL("gateway-1"))
-	if _, err := stays.CreateTopic(ctx, client.TopicSpec{Name: "lone", Partitions: 4, VisibilityTimeoutMS: 120_000}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, stays, client.TopicSpec{Name: "lone", Partitions: 4, VisibilityTimeoutMS: 120_000})
 	down := ""
 	if err := harness.Until(ctx, moveLimit, func() bool { _, down = replicasOf(ctx, stays, "lone", 0); return down != "" }); err != nil {
 		t.Fatal("nobody leads the partition")

@@ -37,9 +37,7 @@ func TestMovesCutOff(t *testing.T) {
 	defer cancel()
 	factors := map[string]int{"lone": 1, "safe": 3}
 	for name, factor := range factors {
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: factor, VisibilityTimeoutMS: 60_000})
 	}
 	names := slices.Sorted(maps.Keys(factors))
 	w := startWatch(ctx, t, cl, names...)

@@ -42,9 +42,7 @@ func TestMoveOfACorruptSealedSegment(t *testing.T) {
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: spoiltTopic, Partitions: 1, ReplicationFactor: 1}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: spoiltTopic, Partitions: 1, ReplicationFactor: 1})
 	sent := produceSpoilt(ctx, t, cl)
 	from := ""
 	if err := harness.Until(ctx, moveLimit, func() bool { _, from = replicasOf(ctx, cl, spoiltTopic, 0); return from != "" }); err != nil {

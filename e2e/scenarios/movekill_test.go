@@ -48,9 +48,7 @@ func TestMovesInterrupted(t *testing.T) {
 	names := slices.Sorted(maps.Keys(moveFactors))
 	var ends []func()
 	for _, name := range names {
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: moveFactors[name], VisibilityTimeoutMS: 60_000}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: name, Partitions: 1, ReplicationFactor: moveFactors[name], VisibilityTimeoutMS: 60_000})
 	}
 	w := startWatch(ctx, t, cl, names...)
 	for _, name := range names {
@@ -100,9 +98,7 @@ func leadingVoter(ctx context.Context, cl *client.Client) string {
 func recreateInTheMiddle(ctx context.Context, t *testing.T, c *harness.Cluster, cl *client.Client) {
 	t.Helper()
 	spec := client.TopicSpec{Name: "again", Partitions: 1}
-	if _, err := cl.CreateTopic(ctx, spec); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, spec)
 	if _, err := cl.Produce(ctx, "again", client.Message{Payload: []byte("old")}, client.ProduceOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +106,7 @@ func recreateInTheMiddle(ctx context.Context, t *testing.T, c *harness.Cluster, 
 	if err := cl.DeleteTopic(ctx, "again", ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cl.CreateTopic(ctx, spec); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, spec)
 	atRest(ctx, t, c, cl, moveLimit)
 	if _, err := cl.Produce(ctx, "again", client.Message{Payload: []byte("new")}, client.ProduceOptions{}); err != nil {
 		t.Fatal(err)

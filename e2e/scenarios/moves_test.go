@@ -298,9 +298,7 @@ func TestMovesUnderLoad(t *testing.T) {
 		name   string
 		factor int
 	}{{"lone", 1}, {"safe", 3}} {
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: kind.name, Partitions: 1, ReplicationFactor: kind.factor, VisibilityTimeoutMS: 60_000}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: kind.name, Partitions: 1, ReplicationFactor: kind.factor, VisibilityTimeoutMS: 60_000})
 		f := newFlow(cl, kind.name)
 		f.producer = once
 		var mu sync.Mutex // guards windows

@@ -69,9 +69,7 @@ func underLoad(t *testing.T, storageNodes int, run func(c *cuts)) {
 	defer cancel()
 	c.ctx = ctx
 	for _, name := range []string{"load", "early", "around", "pinned", "alone"} {
-		if _, err := c.cl.CreateTopic(ctx, client.TopicSpec{Name: name, Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, c.cl, client.TopicSpec{Name: name, Partitions: 4, VisibilityTimeoutMS: leaseTime.Milliseconds()})
 	}
 	w := harness.Load{Client: c.cl, Topic: "load", Ledger: c.ledger}
 	running := w.Start(ctx, t, 2, 40*time.Millisecond, 2)
@@ -299,9 +297,7 @@ func (c *cuts) gatewayCutOff(t *testing.T) {
 // a member may be silent, while Raft goes on. It marks nobody dead and keeps the lead. A
 // machine that stands still makes elections of its own, not each time.
 func (c *cuts) leaderHearsNobody(t *testing.T) {
-	if _, err := c.cl.CreateTopic(c.ctx, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3}); err != nil {
-		t.Fatal(err)
-	}
+	create(c.ctx, t, c.cl, client.TopicSpec{Name: copiesTopic, Partitions: copiesPartitions, ReplicationFactor: 3})
 	onceInTime(t, "a blocked RPC port moves no lead", func() (kept bool, figures string) {
 		allCopies(c.ctx, t, c.cl)
 		return c.hearsNobody(t)

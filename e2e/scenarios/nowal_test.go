@@ -22,9 +22,7 @@ func TestGatewayWithoutALog(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	admin, ctx := connect(t, c)
-	if _, err := admin.CreateTopic(ctx, client.TopicSpec{Name: "pay", Partitions: 2}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, admin, client.TopicSpec{Name: "pay", Partitions: 2})
 	committed := client.ProduceOptions{Committed: true}
 	use := func(id string) (*program, *client.Client) {
 		t.Helper()

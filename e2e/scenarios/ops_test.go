@@ -59,9 +59,7 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders"})
 	gateway, storage := *c.Node("gateway-1").Ops, *c.Node("storage-1").Ops
 	// A node that stood still for a moment has lost sight of the leader, and finds it again.
 	for _, ops := range []string{gateway, storage, *c.Node("voter-1").Ops} {
@@ -242,9 +240,7 @@ func TestLogsHoldNothingOfUsers(t *testing.T) {
 	cl, ctx := connect(t, c)
 	base, addr := c.URLs()[0], strings.TrimPrefix(c.URLs()[0], "http://")
 	const marker = "MaRkEr7f3a"
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", VisibilityTimeoutMS: 1000}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", VisibilityTimeoutMS: 1000})
 	message := client.Message{
 		Payload: []byte("payload " + marker), Key: []byte("key " + marker), ContentType: "text/" + marker,
 		Attributes: map[string]string{"a": "value " + marker, strings.ToLower(marker): "x"},

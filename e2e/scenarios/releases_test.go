@@ -97,9 +97,7 @@ func TestReleasesTalk(t *testing.T) {
 	programs := harness.NewPrograms(t, harness.Previous)
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1, Programs: programs})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "old", Partitions: 2}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "old", Partitions: 2})
 
 	gateway := runNode(t, c, harness.Gateway, "gateway-x", "--auth", "none", "--drain-delay", "0s")
 	newer := direct(t, "http://"+gateway.http)
@@ -108,9 +106,7 @@ func TestReleasesTalk(t *testing.T) {
 		t.Errorf("%d of 20 came through a new gateway from an old storage node", len(got))
 	}
 	runNode(t, c, harness.Storage, "storage-x")
-	if _, err := newer.CreateTopic(ctx, client.TopicSpec{Name: "both", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, newer, client.TopicSpec{Name: "both", Partitions: 4})
 	produceN(ctx, t, cl, "both", "through-old", 20)
 	if got := drain(ctx, t, newer, "both", 20); len(got) != 20 {
 		t.Errorf("%d of 20 came from storage nodes of both releases", len(got))

@@ -17,9 +17,7 @@ import (
 func TestRerouteAroundADeadStorageNode(t *testing.T) {
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "orders", Partitions: 4}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4})
 	var details client.TopicDetails
 	down := uint32(99)
 	if err := harness.Until(ctx, 20*time.Second, func() bool { // the gateway's replica may lag

@@ -99,9 +99,7 @@ func TestEveryProcessRestarts(t *testing.T) {
 func TestAcceptWithoutLeaderOrOwner(t *testing.T) {
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "alone"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "alone"})
 	down := []string{"voter-1", "storage-1"}
 	pids := map[string]int{}
 	for _, id := range down {

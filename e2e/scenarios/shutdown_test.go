@@ -154,9 +154,7 @@ func TestGatewayStopsInOrder(t *testing.T) {
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	cl, ctx := connect(t, c)
 	for _, name := range []string{"busy", "idle"} {
-		if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: name}); err != nil {
-			t.Fatal(err)
-		}
+		create(ctx, t, cl, client.TopicSpec{Name: name})
 	}
 	p := runNode(t, c, harness.Gateway, "gateway-x", "--drain-delay", drainDelay.String())
 	load := newBook()
@@ -292,9 +290,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "busy"}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "busy"})
 	p := runNode(t, c, harness.Gateway, "gateway-x", "--drain-delay", "1m")
 	onceInTime(t, "a second signal ends a program within 1 s", func() (bool, string) {
 		produceN(ctx, t, direct(t, "http://"+p.http), "busy", "a", 10)
@@ -320,9 +316,7 @@ func TestStorageNodeStopsInOrder(t *testing.T) {
 	t.Parallel()
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 1, Gateways: 1})
 	cl, ctx := connect(t, c)
-	if _, err := cl.CreateTopic(ctx, client.TopicSpec{Name: "keep", VisibilityTimeoutMS: 600_000}); err != nil {
-		t.Fatal(err)
-	}
+	create(ctx, t, cl, client.TopicSpec{Name: "keep", VisibilityTimeoutMS: 600_000})
 	for round := range 3 {
 		prefix := fmt.Sprintf("r%d", round)
 		produceN(ctx, t, cl, "keep", prefix, 90)
