@@ -208,10 +208,10 @@ func (l *life) leave(w *waiter, forced bool) bool {
 }
 
 // missed tells whether a waiter has not heard of the partition: it could not be
-// asked, or was asked and has not answered since the waiter came. One that answers
-// slowly, again and again, is not missed.
+// asked, nobody came to ask it in time, or it was asked and has not answered since the
+// waiter came. One that answers slowly, again and again, is not missed.
 func (p *partition) missed(w *waiter) bool {
-	return p.down || p.slow && p.heard.Before(w.since)
+	return p.down || (p.ask || p.slow) && p.heard.Before(w.since)
 }
 
 // emptyLocked ends a waiter with nothing: its wait is over, or all were asked.

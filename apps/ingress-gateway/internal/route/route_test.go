@@ -369,6 +369,26 @@ func TestHungNodeDoesNotUseUpTheWait(t *testing.T) {
 	})
 }
 
+// TestWhatNobodyCameToAskIsNotEmpty: a consume whose wait is over before all were asked
+// says of how many it knows nothing.
+func TestWhatNobodyCameToAskIsNotEmpty(t *testing.T) {
+	run(t, 4, func(f *fixture) {
+		for i, n := range f.nodes { // each answers 150 ms after the one before
+			n.hang = make(chan struct{})
+			time.AfterFunc(time.Duration(i+1)*150*time.Millisecond, func() { close(n.hang) })
+		}
+		a := f.consume(0)
+		f.expect(a, 0)
+		if a.res.Unavailable == 0 {
+			t.Fatalf("nothing was unavailable after %s", a.took)
+		}
+		time.Sleep(time.Second) // all of them answer at once now
+		if a := f.consume(0); a.err != nil || a.res.Unavailable != 0 {
+			t.Fatalf("%+v, %v", a.res, a.err)
+		}
+	})
+}
+
 func TestLateAnswerGoesToAnotherOrBack(t *testing.T) {
 	run(t, 1, func(f *fixture) {
 		n := f.nodes[0]
