@@ -14,7 +14,7 @@ VERSION_FLAGS := -trimpath
 # a quarter of two cores, and what they wait for must not come late because of others.
 BESIDE := 3
 
-.PHONY: help build run test lint race e2e bench bench-replicated bench-catchup gobench simulate standalone clean
+.PHONY: help build run test lint race e2e bench bench-replicated bench-catchup bench-sweep gobench simulate standalone clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench-replicated: build ## measure what three copies and ack=committed cost, on 
 
 bench-catchup: build ## measure how fast a node that was down catches up 1 GiB, and commits meanwhile
 	$(GO) test -tags e2e -run '^$$' -bench CatchUp -benchtime 1x -timeout 20m $(TESTFLAGS) ./e2e/scenarios/
+
+bench-sweep: build ## measure a sweep over 10,000 topic directories, and what it costs a client meanwhile
+	$(GO) test -tags e2e -run '^$$' -bench Sweep -benchtime 1x -timeout 20m $(TESTFLAGS) ./e2e/scenarios/
 
 gobench: ## run the Go benchmarks of the hot paths
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./libs/record ./libs/wal ./libs/partlog ./libs/lease

@@ -40,9 +40,8 @@ const (
 // so that it measures the pass and not the making of 10,000 topics. Alone is measured
 // with the same load and directories right before and right after, each by itself: how
 // far the two are apart is the noise of the figure. Dry runs show what looking costs
-// when there is nothing else. Run it once, on a machine that does nothing else:
-//
-//	go test -tags e2e -run '^$' -bench Sweep -benchtime 1x ./scenarios/
+// when there is nothing else. Run it once (make bench-sweep), on a machine that does
+// nothing else.
 func BenchmarkSweep(b *testing.B) {
 	c := harness.Start(b, harness.Options{Voters: 1, StorageNodes: 3, Gateways: 1})
 	cl, err := client.New(client.Config{URLs: c.URLs()})

@@ -3,8 +3,9 @@
 //
 // It is built on libs/client only: everything it does, a program can do. It prints
 // tables for people; --json prints the API's JSON as it came, one object per line
-// where there are many. Flags may stand before or after arguments. Exit status: 0,
-// 1 (failed), 2 (usage). An error says what to do next.
+// where there are many and none where the API answers without a body. Flags may stand
+// before or after arguments. Exit status: 0, 1 (failed), 2 (usage). An error says what
+// to do next.
 //
 // TestCommands walks through it against a gateway in memory.
 package main
