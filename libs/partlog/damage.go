@@ -55,7 +55,7 @@ func (l *Log) Pieces() (list []Piece, whole bool, err error) {
 	if !l.WasDamaged() {
 		return nil, true, nil
 	}
-	kept, whole, err := seglog.Aside(l.fs, l.dir)
+	kept, whole, err := l.seg.Aside()
 	if l.closed.Load() {
 		err = ErrClosed
 	}

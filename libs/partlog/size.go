@@ -74,7 +74,7 @@ func Examine(fsys vfs.FS, dir string, opt Options) (Remains, error) {
 	}
 	r := Remains{LEO: l.LEO(), Epochs: l.Epochs()}
 	r.State, r.Found = l.State()
-	pieces, whole, err := seglog.Aside(fsys, dir)
+	pieces, whole, err := l.seg.Aside()
 	if err != nil {
 		return Remains{}, errors.Join(err, l.Close())
 	}

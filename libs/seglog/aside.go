@@ -141,18 +141,33 @@ func (l *Log) roomLocked(n int64) bool {
 	return l.aside.bytes+n <= MaxAsideBytes && l.aside.files < MaxPieces
 }
 
-// Aside lists by name what is kept of damaged bytes in the directory of a log, whether
-// it is open or not. whole is false when something is known to be damaged or lost that is
-// not kept, or something else lies there: then the list is not all that is missing.
-// It reads all of the bytes.
-func Aside(fsys vfs.FS, dir string) (pieces []Piece, whole bool, err error) {
-	entries, err := fsys.ReadDir(path.Join(dir, asideDir))
+// Aside lists by name what is kept of damaged bytes. whole is false when something is
+// known to be damaged or lost that is not kept, or something else lies there: then the
+// list is not all that is missing. What is being kept right now is waited for. It reads
+// all of the bytes.
+func (l *Log) Aside() (pieces []Piece, whole bool, err error) {
+	l.asideMu.Lock()
+	entries, there, err := readAside(l.fs, l.dir)
+	l.asideMu.Unlock()
+	if err != nil || !there {
+		return nil, err == nil, err
+	}
+	return asidePieces(l.fs, l.dir, entries)
+}
+
+// readAside reads the damaged directory, if it is there.
+func readAside(fsys vfs.FS, dir string) (entries []fs.DirEntry, there bool, err error) {
+	entries, err = fsys.ReadDir(path.Join(dir, asideDir))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, true, nil
+		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list the damaged bytes of %s: %w", dir, err)
 	}
+	return entries, true, nil
+}
+
+func asidePieces(fsys vfs.FS, dir string, entries []fs.DirEntry) (pieces []Piece, whole bool, err error) {
 	whole = len(entries) > 0 // an empty one was made by a release that could keep nothing
 	for _, e := range entries {
 		name := e.Name()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/libs/vfs"
 )
@@ -36,9 +37,15 @@ func spoiled(t *testing.T) (*vfs.Mem, []byte) {
 	return m, b
 }
 
+// aside1 is Log.Aside of a log that is not open: opening it may keep more.
 func aside1(t *testing.T, m vfs.FS) (pieces []Piece, whole bool) {
 	t.Helper()
-	pieces, whole, err := Aside(m, dir)
+	entries, there, err := readAside(m, dir)
+	must(t, err)
+	if !there {
+		return nil, true
+	}
+	pieces, whole, err = asidePieces(m, dir, entries)
 	must(t, err)
 	return pieces, whole
 }
@@ -73,6 +80,78 @@ func TestPiecesAreWholeOrTold(t *testing.T) {
 	numbers(t, open(t, f, nil))
 	if got, whole := aside1(t, m.CrashClone(nil)); !whole || !holds(got, want) || cuts < 8 {
 		t.Fatalf("%+v, whole %t after %d operations", got, whole, cuts)
+	}
+}
+
+// TestAsideWaitsForAPieceThatIsBeingKept: at whatever step of keeping it is asked, the
+// bytes are not called lost. A copy would note that for good.
+func TestAsideWaitsForAPieceThatIsBeingKept(t *testing.T) {
+	m, want := spoiled(t)
+	type answer struct {
+		pieces []Piece
+		whole  bool
+		err    error
+	}
+	var l *Log
+	var answers []answer
+	var waiting []chan answer
+	f := vfs.NewFault(m, func(op vfs.Op) vfs.Fault {
+		if op.Changes() && l != nil {
+			got := make(chan answer, 1)
+			go func() {
+				var a answer
+				a.pieces, a.whole, a.err = l.Aside()
+				got <- a
+			}()
+			select {
+			case a := <-got:
+				answers = append(answers, a)
+			case <-time.After(10 * time.Millisecond): // it waits, as it should
+				waiting = append(waiting, got)
+			}
+		}
+		return vfs.Fault{}
+	})
+	l = open(t, f, nil)
+	numbers(t, l)
+	for _, got := range waiting {
+		answers = append(answers, <-got)
+	}
+	for i, a := range answers {
+		if a.err != nil || !a.whole || len(a.pieces) > 0 && !holds(a.pieces, want) {
+			t.Errorf("answer %d: %+v, whole %t, %v", i, a.pieces, a.whole, a.err)
+		}
+	}
+	if len(answers) < 5 {
+		t.Errorf("asked %d times", len(answers))
+	}
+}
+
+// TestHeaderIsKeptWithTheFrame: once a damaged frame is known, what the same mishap did to
+// the header of its segment is kept too. A follower that sees the gap asks for both then.
+func TestHeaderIsKeptWithTheFrame(t *testing.T) {
+	m, frameBytes := spoiled(t)
+	var l *Log
+	opt := options(nil)
+	opt.Headers = true
+	told := 0
+	opt.OnDamage = func(Damage) {
+		told++
+		pieces, whole, err := l.Aside()
+		if err != nil || !whole || len(pieces) != 2 || pieces[1].Size != int64(len(frameBytes)) {
+			t.Errorf("%+v, whole %t, %v", pieces, whole, err)
+		}
+	}
+	l, err := Open(m, dir, opt)
+	must(t, err)
+	_, err = l.header(l.segs[0]) // known from before it rots
+	must(t, err)
+	file, _ := segmentFile(t, m, 1)
+	_, err = file.WriteAt(make([]byte, HeaderSize), 0)
+	must(t, errors.Join(err, file.Close()))
+	_ = numbers(t, l)
+	if told != 2 {
+		t.Errorf("told of %d ranges", told)
 	}
 }
 

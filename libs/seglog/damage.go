@@ -14,18 +14,29 @@ import (
 // reported twice.
 const maxSeen = 4096
 
-// report copies a damaged range aside and tells the caller of it, once. When it
-// returns the bytes are kept, whoever met them first; a range that could not be kept is
-// tried again whenever it is met.
+// report copies a damaged range aside and tells the caller of it, once, and of its
+// segment's header if that is damaged too. When it returns the bytes are kept, whoever
+// met them first; a range that could not be kept is tried again whenever it is met.
 func (l *Log) report(seg *segment, from, to int64) {
-	at := Pos{seg.base, from}
 	l.asideMu.Lock()
+	found := l.reportLocked(seg, from, to)
+	l.asideMu.Unlock()
+	if l.opt.OnDamage == nil {
+		return
+	}
+	for _, d := range found {
+		l.opt.OnDamage(d)
+	}
+}
+
+// reportLocked is report with asideMu held; it returns what was not known before.
+func (l *Log) reportLocked(seg *segment, from, to int64) (found []Damage) {
+	at := Pos{seg.base, from}
 	l.mu.Lock()
 	kept, known := l.seen[at]
 	l.mu.Unlock()
 	if kept {
-		l.asideMu.Unlock()
-		return
+		return nil
 	}
 	err := l.copyAside(seg, from, to)
 	l.mu.Lock()
@@ -33,35 +44,35 @@ func (l *Log) report(seg *segment, from, to int64) {
 		l.seen[at] = err == nil
 	}
 	l.mu.Unlock()
-	l.asideMu.Unlock()
-	if !known && l.opt.OnDamage != nil {
-		l.opt.OnDamage(Damage{seg.base, from, to, err == nil})
+	if known {
+		return nil
 	}
-	if !known && l.opt.Headers && from >= HeaderSize {
-		l.reportHeader(seg) // what wrote over a frame may have hit it too
+	found = append(found, Damage{seg.base, from, to, err == nil})
+	if l.opt.Headers && from >= HeaderSize && l.headerRotten(seg) { // what wrote over a frame may have hit it too
+		found = append(found, l.reportLocked(seg, 0, HeaderSize)...)
 	}
+	return found
 }
 
-// reportHeader reports the header of a segment that has frames, when what stands there
-// now is none: that in memory may be from before it rotted.
-func (l *Log) reportHeader(seg *segment) {
+// headerRotten tells whether what stands now where the header of a segment that has
+// frames was is none: that in memory may be from before it rotted.
+func (l *Log) headerRotten(seg *segment) bool {
 	f, err := l.acquire(seg)
 	if err != nil {
-		return // it was removed meanwhile
+		return false // it was removed meanwhile
 	}
 	b := make([]byte, HeaderSize+1)
 	n, err := f.ReadAt(b, 0)
 	l.release(seg)
 	if n < len(b) || err != nil && !errors.Is(err, io.EOF) {
-		return
+		return false
 	}
-	if h, err := parseHeader(b[:HeaderSize]); err != nil || h.Base != seg.base {
-		l.report(seg, 0, HeaderSize)
-	}
+	h, err := parseHeader(b[:HeaderSize])
+	return err != nil || h.Base != seg.base
 }
 
 // WasDamaged tells whether damage was ever met in the log of a directory that nobody
-// has open, or in one that it was made from: see [Aside].
+// has open, or in one that it was made from: see [Log.Aside].
 func WasDamaged(fsys vfs.FS, dir string) (bool, error) {
 	_, err := fsys.Stat(path.Join(dir, asideDir))
 	if errors.Is(err, fs.ErrNotExist) {

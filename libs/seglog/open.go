@@ -196,8 +196,8 @@ func (l *Log) header(seg *segment) (*Header, error) {
 	l.mu.Lock()
 	seg.hdr = h
 	l.mu.Unlock()
-	if h.Damaged && l.opt.Headers {
-		l.reportHeader(seg)
+	if h.Damaged && l.opt.Headers && l.headerRotten(seg) {
+		l.report(seg, 0, HeaderSize)
 	}
 	return h, nil
 }
