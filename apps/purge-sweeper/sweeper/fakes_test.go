@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/metaapi"
@@ -225,12 +223,7 @@ func serveStore(t *testing.T, id string, n *store) topic.Member {
 // closedAddr is an address where nobody listens.
 func closedAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return testkit.FreeAddr(t)
 }
 
 // pass runs one pass that changes nothing, unless it is tuned, and reads its JSON report.
@@ -243,7 +236,7 @@ func pass(t *testing.T, v *voter, tune func(*Role)) (Report, error) {
 func passIn(ctx context.Context, t *testing.T, v *voter, tune func(*Role)) (Report, error) {
 	t.Helper()
 	var out bytes.Buffer
-	r, err := New(Config{Join: []string{serveVoter(t, "voter-1", v)}, DryRun: true, JSON: true, Timeout: 20 * time.Second}, Deps{Out: &out})
+	r, err := New(Config{Join: []string{serveVoter(t, "voter-1", v)}, DryRun: true, JSON: true, Timeout: testkit.Patience}, Deps{Out: &out})
 	if err != nil {
 		t.Fatal(err)
 	}

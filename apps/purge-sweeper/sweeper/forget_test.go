@@ -114,7 +114,7 @@ func TestBroadcast(t *testing.T) {
 	v := &voter{members: []topic.Member{member}}
 	begin := time.Now()
 	report, err := clean(t, v, func(r *Role) { r.cfg.Bus.URL = "nats://" + closedAddr(t) })
-	if err != nil || report.Summary.Broadcast != 2 || time.Since(begin) > 5*time.Second {
+	if err != nil || report.Summary.Broadcast != 2 || time.Since(begin) > 10*time.Second {
 		t.Errorf("%v, %+v after %s", err, report.Summary, time.Since(begin))
 	}
 }
