@@ -22,13 +22,14 @@ const streamBytes = 3 << 20
 func (s *streamer) Serve(_ *api.Request, resp *api.Response) {
 	*resp = api.Response{Status: 200, ContentType: "application/vnd.narad.backup", Length: streamBytes}
 	r, w := io.Pipe()
+	broken := s.broken // of this answer: the test changes it for the next one
 	go func() {
 		n := streamBytes
-		if s.broken != nil {
+		if broken != nil {
 			n /= 2
 		}
 		_, _ = io.CopyN(w, zeros{}, int64(n)) // the reader may be gone
-		_ = w.CloseWithError(s.broken)
+		_ = w.CloseWithError(broken)
 	}()
 	resp.Stream = closer{r, s.closed}
 }

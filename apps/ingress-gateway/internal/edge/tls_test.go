@@ -17,11 +17,11 @@ import (
 // TestOverTLS: what the edge promises does not depend on the transport.
 func TestOverTLS(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
-	ca, err := certs.Init(dir, "test", time.Hour)
+	ca, err := certs.Init(dir, "test", 2*time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := ca.Node(dir, "gateway-1", []string{"127.0.0.1"}, time.Minute)
+	at, err := ca.Node(dir, "gateway-1", []string{"127.0.0.1"}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +67,7 @@ func TestOverTLS(t *testing.T) {
 		if err := leave(p.Conn.(*tls.Conn)); err != nil {
 			t.Fatal(err)
 		}
+		r.left()
 		dial().send("%sContent-Length: 1\r\n\r\nx", head).want(202, "")
 		select {
 		case <-r.broker.Released:
