@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -43,7 +44,7 @@ func TestGatewayWithoutACluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: testkit.Patience}
 	defer client.CloseIdleConnections()
 	url := "http://" + g.Addr().String() + "/v1/topics/orders/produce"
 	res, err := client.Post(url, "text/plain", strings.NewReader("x"))
@@ -136,6 +137,10 @@ func (f *fakeLeader) LookupTopic(_ context.Context, req *metaapi.LookupTopicRequ
 }
 
 func TestUnknownNamesCostTheLeaderOneQuestion(t *testing.T) {
+	synctest.Test(t, costsOneQuestion) // an answer is believed for a second
+}
+
+func costsOneQuestion(t *testing.T) {
 	meta := testkit.NewMeta()
 	leader := &fakeLeader{topics: map[string]*topic.Topic{"new": {Name: "new", Incarnation: 9}}}
 	names := newTopics(meta, leader, func(context.Context, uint64) error { return nil }, nil)
