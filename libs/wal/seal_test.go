@@ -179,4 +179,4 @@ func TestSealWaitsForWhatIsOnItsWay(t *testing.T) {
 }
 
 // patience bounds what has to happen at once.
-const patience = 10 * time.Second
+const patience = testkit.Patience
