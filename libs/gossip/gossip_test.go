@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -188,7 +189,7 @@ func TestSilentNodeIsSuspected(t *testing.T) {
 		took := time.Since(begin)
 		select {
 		case <-watcher:
-		default:
+		case <-time.After(patience):
 			t.Error("the change was not told")
 		}
 		for _, n := range nodes[:4] {
@@ -214,28 +215,27 @@ func TestStrangersStayOut(t *testing.T) {
 		for _, n := range nodes {
 			other.put(n.id, n.Addr())
 		}
-		s := open(t, other, id, k, nil)
-		tb.put(id, s.Addr())
-		return s
+		return open(t, other, id, k, nil)
 	}
 	wrong := []*node{
 		outside("other-key", "c1", mustKey(t, "another secret of some length")),
 		outside("no-key", "c1", nil),
 		outside("other-cluster", "c2", key),
 	}
+	for _, w := range wrong {
+		tb.put(w.id, w.Addr())
+	}
 	stranger := outside("stranger", "c1", key)
-	tb.mu.Lock()
-	delete(tb.peers, "stranger")
-	tb.mu.Unlock()
-	tb.put("other-key", wrong[0].Addr()) // tells of the change
 	deadline := time.Now().Add(3 * time.Second)
 	testkit.Poll(t, patience, "time passes", func() bool {
 		for _, n := range nodes {
-			if got := n.members.Load(); got != 3 {
+			if got := n.members.Load(); got > 3 {
 				t.Fatalf("%s hears %d nodes", n.id, got)
 			}
-			if all := n.cfg.Suspects.All(); len(all) > 0 {
-				t.Fatalf("%s suspects %v", n.id, all)
+			for id := range n.cfg.Suspects.All() {
+				if !slices.ContainsFunc(nodes, func(o *node) bool { return o.id == id }) {
+					t.Fatalf("%s suspects %s, which it never heard", n.id, id)
+				}
 			}
 		}
 		for _, w := range wrong {
@@ -245,6 +245,11 @@ func TestStrangersStayOut(t *testing.T) {
 		}
 		return time.Now().After(deadline)
 	})
+	// On a machine that stands still one of the three may not have heard another for a moment.
+	together(t, nodes, 3)
+	for _, n := range nodes {
+		testkit.Poll(t, patience, n.id+" suspects nobody", func() bool { return len(n.cfg.Suspects.All()) == 0 })
+	}
 	tb.put("stranger", stranger.Addr()) // and once it is a member it is heard
 	together(t, nodes, 4)
 }
