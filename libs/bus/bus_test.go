@@ -1,10 +1,8 @@
 package bus
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
 
@@ -256,15 +255,27 @@ func TestOffAndAlone(t *testing.T) {
 	}
 	off.TopicPurged("orders", 1)
 	off.MemberDraining("storage-1", true)
-	var log bytes.Buffer
+	var log testkit.Journal
 	known := &replica{id: "7f3a", changed: make(chan struct{})}
 	for name, b := range map[string]*Bus{
 		"off": off, "without a cluster": nowhere(t, nil, Config{}),
-		"without a server": nowhere(t, registry, Config{Replica: known, Log: slog.New(slog.NewTextHandler(&log, nil))}),
+		"without a server": nowhere(t, registry, Config{Replica: known, Log: log.Logger()}),
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond) // a few tries
-		if err := b.Run(ctx); err != nil || ctx.Err() == nil {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		if name == "without a server" {
+			testkit.Poll(t, testkit.Patience, "the first try has failed", func() bool { return log.String() != "" })
+		}
+		over := time.After(1200 * time.Millisecond) // a few tries
+		select {
+		case err := <-ended:
 			t.Errorf("%s: it ended by itself: %v", name, err)
+		case <-over:
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 		cancel()
 	}
