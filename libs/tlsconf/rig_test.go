@@ -61,7 +61,7 @@ func (n node) put(path string, content []byte) {
 
 func (n node) replace(ca *certs.Authority, hosts ...string) {
 	n.Helper()
-	p, err := ca.Issue("n1", hosts, time.Minute)
+	p, err := ca.Issue("n1", hosts, 20*time.Minute)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,8 +77,14 @@ func TestBadFilesKeepThePair(t *testing.T) {
 	n := newNode(t, ca, "127.0.0.1")
 	var log testkit.Journal
 	registry := prometheus.NewRegistry()
-	s := n.load(Config{Host: "127.0.0.1", Log: log.Logger(), Registry: registry})
+	var asked atomic.Int64 // for the time, once or more in each look
+	s := n.load(Config{Host: "127.0.0.1", Log: log.Logger(), Registry: registry, Now: func() time.Time { asked.Add(1); return time.Now() }})
 	run(t, s)
+	looks := func(n int64) {
+		t.Helper()
+		enough := asked.Load() + 4*n
+		testkit.Poll(t, patience, "looks pass by", func() bool { return asked.Load() >= enough })
+	}
 	before := serial(s)
 	other, err := authority(t).Issue("n1", []string{"127.0.0.1"}, time.Minute)
 	if err != nil {
@@ -108,13 +115,9 @@ func TestBadFilesKeepThePair(t *testing.T) {
 	if shown := scrape(t, registry); !strings.Contains(shown, `narad_tls_files_unusable{plane=""} 1`) {
 		t.Errorf("metrics %s", shown)
 	}
-	for range 5 { // a look between the last two files may have said the same of one of them
-		<-time.After(s.cfg.lookEvery)
-	}
+	looks(5) // one between the last two files may have said the same of one of them
 	lines := strings.Count(log.String(), "cannot be used")
-	for range 20 { // looks pass by
-		<-time.After(s.cfg.lookEvery)
-	}
+	looks(20)
 	if again := strings.Count(log.String(), "cannot be used"); again != lines {
 		t.Errorf("the same failure was said %d times more", again-lines)
 	}
