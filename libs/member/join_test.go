@@ -68,7 +68,7 @@ func testConfig(t *testing.T, role topic.MemberRole, join ...string) Config {
 	return Config{
 		NodeID: "n1", Role: role, DataDir: filepath.Join(t.TempDir(), "n1"), RPCBind: "127.0.0.1:0", RaftBind: "127.0.0.1:0",
 		Advertise: "127.0.0.1", Join: join, Zone: "z", Release: "r",
-		Timing: Timing{JoinEvery: 5 * time.Millisecond, ProbeRounds: 2, ProbeEvery: 5 * time.Millisecond, AskBudget: time.Second},
+		Timing: Timing{JoinEvery: 5 * time.Millisecond, ProbeRounds: 2, ProbeEvery: 5 * time.Millisecond, AskBudget: patience},
 	}
 }
 

@@ -39,7 +39,7 @@ func TestReadiness(t *testing.T) {
 	cfg := testConfig(t, topic.RoleVoter)
 	cfg.FormAlone = true
 	m, stop := running(t, cfg, &testkit.Journal{})
-	testkit.Poll(t, patience, "it leads", m.Raft().IsLeader)
+	testkit.Poll(t, patience, "it leads", func() bool { id, _ := m.Raft().Leader(); return id != "" && m.Raft().IsLeader() })
 	is(m, ops.ReasonNotCaughtUp) // whoever founds the cluster is not there, so it has nothing to catch up to
 	m.Stopping()
 	is(m, ops.ReasonStopping, ops.ReasonNotCaughtUp)
