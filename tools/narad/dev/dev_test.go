@@ -57,8 +57,8 @@ func TestClusterStartsAndStopsInOrder(t *testing.T) {
 func TestKilledNodeIsStartedAgain(t *testing.T) {
 	r := run(t, Size{1, 1, 1})
 	r.ready()
-	old := r.kill("storage-1")
 	since := time.Now()
+	old := r.kill("storage-1")
 	testkit.Poll(t, limit, "another process runs", func() bool { pid := r.node("storage-1").PID; return pid > 0 && pid != old })
 	if d := time.Since(since); d < 900*time.Millisecond {
 		t.Errorf("started again after %v, want a second", d)
