@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -279,14 +279,18 @@ func TestACrashDoesNotForgetTheCluster(t *testing.T) {
 func TestAFailedSyncEndsTheNode(t *testing.T) {
 	leader := single(t)
 	h := newHost(t, "s1", false)
-	var once sync.Once
-	h.hooks.syncFault = func() (err error) { // the next sync succeeds, and proves nothing
-		once.Do(func() { err = syscall.EIO })
-		return err
+	var fails atomic.Bool
+	h.hooks.syncFault = func() error {
+		if fails.CompareAndSwap(true, false) { // the next sync succeeds, and proves nothing
+			return syscall.EIO
+		}
+		return nil
 	}
 	h.start()
 	addNonvoter(t, h, leader)
 	waitApplied(t, fill(t, []*host{leader}, "a", 1, 1), h)
+	fails.Store(true)
+	fill(t, []*host{leader}, "unsynced", 20, 1)
 	select {
 	case <-h.Done():
 	case <-within(t).Done():

@@ -51,7 +51,10 @@ func TestHeartbeatsAloneAreNoCatchUp(t *testing.T) {
 	// It stops before the leader has read its last answers. Raft's leader goes back
 	// from there entry by entry, and never comes forward again when it meets one that
 	// the follower has cut from its log.
-	s.tune = func(t *Timing) { t.TrailingLogs = 1000 }
+	s.tune = func(t *Timing) {
+		t.TrailingLogs = 1000
+		t.Heartbeat, t.Election, t.FreshContact = time.Hour, time.Hour, time.Hour // nor does it stop following when the machine stands still
+	}
 	s.start()
 	addNonvoter(t, s, cluster...)
 	waitApplied(t, fill(t, cluster, "old", 1, 3), s)

@@ -32,7 +32,7 @@ const patience = testkit.Patience
 func fastTiming() Timing {
 	return Timing{
 		Heartbeat: 250 * time.Millisecond, Election: 250 * time.Millisecond, LeaderLease: 200 * time.Millisecond,
-		Commit: 5 * time.Millisecond, Transport: 2 * time.Second,
+		Commit: 5 * time.Millisecond, Transport: 10 * time.Second, // a call is not over because the machine stood still
 		SnapshotInterval: time.Hour, TrailingLogs: 4,
 	}
 }

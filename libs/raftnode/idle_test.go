@@ -55,7 +55,8 @@ func TestServersWithoutAVoteHearLessOften(t *testing.T) {
 		if gap := heard.Sub(last); gap < leader.cfg.Timing.Heartbeat/nonvoterPace {
 			t.Errorf("heartbeats %v apart", gap)
 		}
-		if id, _ := s.Leader(); id != "v1" {
+		// One that stood still since then looks for a leader.
+		if id, _ := s.Leader(); id != "v1" && time.Since(heard) < 2*leader.cfg.Timing.Heartbeat {
 			t.Errorf("it follows %q", id)
 		}
 	}
