@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
@@ -82,7 +83,7 @@ func settled(dump string) string {
 }
 
 // TestBadInput sends what nobody should to every operation of a voter, three
-// times each: it is refused with the right status, logged once, and changes nothing.
+// times each: it is refused with the right status, logged once a minute, and changes nothing.
 func TestBadInput(t *testing.T) {
 	v := newMachine(t, "v1", topic.RoleVoter)
 	v.cfg.FormAlone, v.journal = true, &testkit.Journal{}
@@ -107,6 +108,7 @@ func TestBadInput(t *testing.T) {
 		t.Helper()
 		return refusedAt(v.cfg.RPCBind, name, c, operation, body, code, status)
 	}
+	began := time.Now()
 	unasked := settled(dump(t, v))
 	for _, q := range nonsense(kept) {
 		refused(q.name, caller{cluster: own}, q.operation, encoded(t, q.body), q.code, q.status)
@@ -151,16 +153,17 @@ func TestBadInput(t *testing.T) {
 	testkit.Poll(t, patience, "the member whose id was tried is ready", s1.ready)
 	v.kill()
 	said := v.journal.String()
+	most := 1 + int(time.Since(began)/time.Minute) // a busy machine takes longer
 	for _, line := range []string{
 		`msg="refused a call from another cluster" from=stranger`, `msg="refused a call that was meant for another node"`,
 		`msg="refused a joining node" node=s1 `, `msg="refused a joining node" node=v9 `, `msg="refused a registration" node=s1 `,
 		`msg="refused a heartbeat" node=s1 `, `msg="refused a joining node" node=king `, `msg="refused a registration" node=king `,
 	} {
-		if n := strings.Count(said, line); n != 1 {
-			t.Errorf("%s: logged %d times", line, n)
+		if n := strings.Count(said, line); n < 1 || n > most {
+			t.Errorf("%s: logged %d times in %s", line, n, time.Since(began))
 		}
 	}
-	if n := strings.Count(said, `msg="refused a malformed call"`) + strings.Count(said, `msg="refused a call with too large a body"`); n != 1 {
+	if n := strings.Count(said, `msg="refused a malformed call"`) + strings.Count(said, `msg="refused a call with too large a body"`); n < 1 || n > most {
 		t.Errorf("bodies that are none: logged %d times", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/narad-mq/narad/libs/metaapi"
 	"github.com/narad-mq/narad/libs/metastate"
 	"github.com/narad-mq/narad/libs/problem"
+	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/topic"
 )
@@ -17,11 +18,39 @@ import (
 // decommission asks whoever leads, until one answers.
 func (c cluster) decommission(t *testing.T, req metaapi.DecommissionRequest) (res *metaapi.DecommissionResult, err error) {
 	t.Helper()
-	testkit.Poll(t, patience, "somebody answers about "+req.NodeID, func() bool {
-		res, err = c.leader(t).voter.controller.Decommission(within(t), &req)
-		return !problem.HasCode(err, problem.NotReady) && !problem.HasCode(err, problem.NotMetastoreLeader) && !problem.HasCode(err, problem.OutcomeUnknown)
+	err = c.ask(t, "decommission "+req.NodeID, func(l *machine) (err error) {
+		res, err = l.voter.controller.Decommission(within(t), &req)
+		return err
 	})
 	return res, err
+}
+
+// leaves decommissions a voter that may go. While one of the others is not heard, as on
+// a machine that stands still, it may not.
+func (c cluster) leaves(t *testing.T, id string) {
+	t.Helper()
+	testkit.Poll(t, patience, id+" may go", func() bool {
+		_, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: id})
+		if err != nil && !problem.HasCode(err, problem.DecommissionUnsafe) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// keeps cancels a decommission.
+func (c cluster) keeps(t *testing.T, id string) error {
+	t.Helper()
+	unknown := false
+	err := c.ask(t, "cancel "+id, func(l *machine) error {
+		_, err := l.voter.controller.CancelDecommission(within(t), &metaapi.CancelDecommissionRequest{NodeID: id})
+		if unknown && problem.HasCode(err, problem.DecommissionUnsafe) {
+			return nil // it was done
+		}
+		unknown = unknown || problem.HasCode(err, problem.OutcomeUnknown)
+		return err
+	})
+	return err
 }
 
 // gone waits until a node has neither record nor server, and leaves a tombstone.
@@ -65,23 +94,22 @@ func TestVotersLeave(t *testing.T) {
 	}
 	first := c.leader(t)
 	var log testkit.Journal
-	if _, err := c.decommission(t, metaapi.DecommissionRequest{NodeID: first.cfg.NodeID}); err != nil {
-		t.Fatal(err)
-	}
+	c.leaves(t, first.cfg.NodeID)
 	rest := c.without(first)
 	rest.gone(t, first.cfg.NodeID)
 	second := rest.without(rest.leader(t))[0]
-	if _, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: second.cfg.NodeID}); err != nil {
-		t.Fatal(err)
-	}
+	rest.leaves(t, second.cfg.NodeID)
 	rest = rest.without(second)
 	rest.gone(t, second.cfg.NodeID)
-	for _, dry := range []bool{true, false} {
-		res, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: rest[0].cfg.NodeID, DryRun: dry})
-		if dry && (err != nil || res.Would || len(res.Reasons) != 1 || res.Reasons[0].Code != metaapi.BelowMinVoters) ||
-			!dry && !problem.HasCode(err, problem.DecommissionUnsafe) {
-			t.Errorf("of three, dry %v: %+v, %v", dry, res, err)
+	testkit.Poll(t, patience, "of three, a dry run: too few would stay, and all that would are heard", func() bool {
+		res, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: rest[0].cfg.NodeID, DryRun: true})
+		if err != nil || res.Would {
+			t.Fatalf("of three, a dry run: %+v, %v", res, err)
 		}
+		return len(res.Reasons) == 1 && res.Reasons[0].Code == metaapi.BelowMinVoters
+	})
+	if _, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: rest[0].cfg.NodeID}); !problem.HasCode(err, problem.DecommissionUnsafe) {
+		t.Errorf("of three: %v", err)
 	}
 	if _, err := rest.decommission(t, metaapi.DecommissionRequest{NodeID: second.cfg.NodeID}); !problem.HasCode(err, problem.MemberNotFound) || !strings.Contains(err.Error(), "already") {
 		t.Errorf("one that is gone: %v", err)
@@ -94,7 +122,7 @@ func TestVotersLeave(t *testing.T) {
 		NodeID: second.cfg.NodeID, DiskID: second.member.DiskID(), Role: topic.RoleVoter, ClusterID: second.member.ClusterID(),
 		RaftAddr: second.cfg.RaftBind, RPCAddr: second.cfg.RPCBind, NewestEntryType: 255, RaftID: second.member.Raft().ServerID(),
 	}
-	if _, err := rest.leader(t).voter.controller.Join(within(t), ask); !problem.HasCode(err, problem.Decommissioned) {
+	if _, err := rest.join(t, ask); !problem.HasCode(err, problem.Decommissioned) {
 		t.Errorf("its join: %v", err)
 	}
 	testkit.Poll(t, patience, "it knows that it was removed", second.member.Removed)
@@ -114,7 +142,7 @@ func TestVotersLeave(t *testing.T) {
 		NodeID: second.cfg.NodeID, DiskID: second.member.DiskID(), Role: topic.RoleVoter, ClusterID: second.member.ClusterID(),
 		RaftAddr: second.cfg.RaftBind, RPCAddr: second.cfg.RPCBind, NewestEntryType: 255, RaftID: second.member.Raft().ServerID(),
 	}
-	if res, err := rest.leader(t).voter.controller.Join(within(t), ask); err != nil || res.Status != "voter" {
+	if res, err := rest.join(t, ask); err != nil || res.Status != "voter" {
 		t.Errorf("after a restart its join gets %+v, %v", res, err)
 	}
 }
@@ -165,10 +193,10 @@ func TestAGatewayLeavesByItsOwnWord(t *testing.T) {
 	if got := topic.ID64(w.nonce.Load()); got != g.member.BootNonce() {
 		t.Errorf("asked about the start %s", got)
 	}
-	if _, err := c.leader(t).voter.controller.CancelDecommission(within(t), &metaapi.CancelDecommissionRequest{NodeID: "g1"}); err != nil {
+	if err := c.keeps(t, "g1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.leader(t).voter.controller.CancelDecommission(within(t), &metaapi.CancelDecommissionRequest{NodeID: "g1"}); !problem.HasCode(err, problem.DecommissionUnsafe) {
+	if err := c.keeps(t, "g1"); !problem.HasCode(err, problem.DecommissionUnsafe) {
 		t.Errorf("a second cancel: %v", err)
 	}
 	w.result.Store(&gatewayapi.DrainedResult{Marked: true, Sealed: true, Drained: true})
@@ -191,18 +219,15 @@ func TestHalfARemovalIsFinished(t *testing.T) {
 	s := c.joiner(t, "s1", topic.RoleStorage)
 	s.start()
 	append(cluster{s}, c...).waitReady(t)
-	raft := c.leader(t).member.Raft()
-	mark := &metastate.SetDraining{ID: "s1", On: true, NowMS: 1}
-	conf := raft.Configuration()
-	for _, srv := range conf.Servers {
-		if srv.ID == "s1" {
-			if _, err := raft.RemoveServer(within(t), srv.RaftID, conf.Index); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if _, _, err := raft.Apply(within(t), mark); err != nil {
-		t.Fatal(err)
-	}
+	id := raftnode.ServerID("s1", s.member.DiskID())
+	testkit.Poll(t, patience, "its server is removed by whoever leads, be it after another election", func() bool {
+		raft := c.leader(t).member.Raft()
+		_, err := raft.RemoveServer(within(t), id, raft.Configuration().Index)
+		return err == nil
+	})
+	testkit.Poll(t, patience, "it is marked", func() bool {
+		_, _, err := c.leader(t).member.Raft().Apply(within(t), &metastate.SetDraining{ID: "s1", On: true, NowMS: 1})
+		return err == nil
+	})
 	c.gone(t, "s1")
 }

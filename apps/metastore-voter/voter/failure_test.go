@@ -1,6 +1,8 @@
 package voter
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,8 +48,10 @@ func TestTwoDeadVotersOfThree(t *testing.T) {
 	s1 := c.joiner(t, "s1", topic.RoleStorage)
 	s1.start()
 	append(cluster{s1}, c...).waitReady(t)
-	c[0].kill()
-	c[1].kill()
+	var ended sync.WaitGroup // both at once: between the two there is a leader that may mark the first
+	ended.Go(c[0].kill)
+	ended.Go(c[1].kill)
+	ended.Wait()
 	for _, m := range []*machine{s1, c[2]} {
 		testkit.Poll(t, patience, m.cfg.NodeID+" says that there is no leader", func() bool {
 			for _, r := range m.member.Ready() {
@@ -100,8 +104,12 @@ func TestLeaderlessNodeAsksAgain(t *testing.T) {
 		_, err := raft.RemoveServer(within(t), raftnode.ServerID("s1", s1.member.DiskID()), raft.Configuration().Index)
 		return err == nil
 	})
-	testkit.Poll(t, patience, "it has no leader", func() bool { return !s1.ready() })
-	testkit.Poll(t, patience, "it is back", s1.ready)
+	testkit.Poll(t, patience, "it is back", func() bool { return s1.ready() && serves(c.leader(t), "s1") })
+}
+
+// serves tells whether a node is in the Raft configuration that on knows.
+func serves(on *machine, id string) bool {
+	return slices.ContainsFunc(on.member.Raft().Configuration().Servers, func(s raftnode.Server) bool { return s.ID == id })
 }
 
 // TestWholeClusterAtOnce kills everything and starts it again.

@@ -14,6 +14,7 @@ import (
 	"github.com/narad-mq/narad/libs/gatewayapi"
 	"github.com/narad-mq/narad/libs/member"
 	"github.com/narad-mq/narad/libs/metaapi"
+	"github.com/narad-mq/narad/libs/problem"
 	"github.com/narad-mq/narad/libs/raftnode"
 	"github.com/narad-mq/narad/libs/testkit"
 	"github.com/narad-mq/narad/libs/testkit/leak"
@@ -220,6 +221,32 @@ func (c cluster) leader(t testing.TB) *machine {
 		return false
 	})
 	return found
+}
+
+// elsewhere tells a refusal that an election makes: whoever leads then is asked.
+func elsewhere(err error) bool {
+	return problem.HasCode(err, problem.NotReady) || problem.HasCode(err, problem.NotMetastoreLeader) ||
+		problem.HasCode(err, problem.NoMetastoreLeader) || problem.HasCode(err, problem.OutcomeUnknown)
+}
+
+// ask asks whoever leads, until one answers.
+func (c cluster) ask(t testing.TB, what string, call func(leader *machine) error) (err error) {
+	t.Helper()
+	testkit.Poll(t, patience, "somebody answers: "+what, func() bool {
+		err = call(c.leader(t))
+		return !elsewhere(err)
+	})
+	return err
+}
+
+// join asks whoever leads to be let in.
+func (c cluster) join(t *testing.T, req *metaapi.JoinRequest) (res *metaapi.JoinResult, err error) {
+	t.Helper()
+	err = c.ask(t, "join "+req.NodeID, func(l *machine) (err error) {
+		res, err = l.voter.controller.Join(within(t), req)
+		return err
+	})
+	return res, err
 }
 
 func within(t *testing.T) context.Context {

@@ -44,11 +44,15 @@ func TestWipedVoterComesBackUnderItsOldID(t *testing.T) {
 		RaftAddr: lost.cfg.RaftBind, RPCAddr: lost.cfg.RPCBind, NewestEntryType: 255,
 	}
 	rest := cluster{c[1], c[2]}
-	leader := rest.leader(t)
-	if _, err := leader.voter.controller.Join(within(t), ask); statusIn(leader, "v1") == topic.StatusAlive && !problem.HasCode(err, problem.IDInUse) {
+	// Whether the record of its former disk is alive, for whoever leads now.
+	alive := func() bool {
+		rec := rest.leader(t).member.View().Members().ByID["v1"]
+		return rec != nil && rec.Status == topic.StatusAlive && rec.DiskID != lost.member.DiskID()
+	}
+	if _, err := rest.join(t, ask); !problem.HasCode(err, problem.IDInUse) && alive() {
 		t.Errorf("while its record is alive: %v", err)
 	}
-	if statusIn(leader, "v1") == topic.StatusAlive && (!lost.member.Raft().Gated() || lost.member.Raft().ServerID() != "") {
+	if takesPart := !lost.member.Raft().Gated() || lost.member.Raft().ServerID() != ""; takesPart && alive() {
 		t.Error("it takes part in Raft, and is not admitted")
 	}
 	testkit.Poll(t, patience, "it votes again", func() bool { return voting(rest.leader(t), lost) })
