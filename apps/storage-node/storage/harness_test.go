@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -229,9 +230,19 @@ func (p *process) claimed(name string, n int, arm bool) nodeapi.ClaimAnswer {
 	return res.Claims[0]
 }
 
+// take asks as claimed does. A claim waits 300 ms for a partition that is being opened and
+// takes nothing half a second after it began: on a busy machine it is asked again.
 func (p *process) take(name string, n int) []nodeapi.Delivery {
 	p.t.Helper()
-	return p.claimed(name, n, false).Deliveries[0]
+	a := p.claimed(name, n, false)
+	for range 100 {
+		late := func(s nodeapi.ClaimStatus) bool { return s == nodeapi.ClaimMore || s == nodeapi.ClaimUnavailable }
+		if len(a.Deliveries[0]) > 0 || !slices.ContainsFunc(a.Partitions, late) {
+			break
+		}
+		a = p.claimed(name, n, false)
+	}
+	return a.Deliveries[0]
 }
 
 func payload(d nodeapi.Delivery) string {
