@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -59,15 +58,9 @@ func purges(c *harness.Cluster, id, outcome string) float64 {
 // forged purges, and gone again, everything that a client sees is the same; with one
 // that is there, storage nodes hear of deletes at once.
 func TestBusOutcomes(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	addr := testkit.FreeAddr(t)
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1, Args: []string{"--nats-url", "nats://" + addr}})
-	cl, err := client.New(client.Config{URLs: c.URLs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl, ctx := connect(t, c)
 	await := func(what string, ok func() bool) {
 		t.Helper()
 		if err := harness.Until(ctx, 20*time.Second, ok); err != nil {
@@ -179,15 +172,9 @@ func TestBusOutcomes(t *testing.T) {
 // the decommission to the cancel; meanwhile it is ready and serves what it holds. What
 // strangers say on the bus changes nothing.
 func TestAStorageNodeNoticesThatItDrains(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
 	addr := testkit.FreeAddr(t)
 	c := harness.Start(t, harness.Options{Voters: 1, StorageNodes: 2, Gateways: 1, Args: []string{"--nats-url", "nats://" + addr}})
-	cl, err := client.New(client.Config{URLs: c.URLs()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl, ctx := connect(t, c)
 	create(ctx, t, cl, client.TopicSpec{Name: "orders", Partitions: 4})
 	produceN(ctx, t, cl, "orders", "m", 20)
 	if got := drain(ctx, t, cl, "orders", 20); len(got) != 20 {

@@ -20,7 +20,9 @@ func TestPiecesOfACopy(t *testing.T) {
 	syncLog(t, l)
 	mustSave(t, l, State{CopyID: 0xa1, HWM: 12})
 	base := l.bases[1]
-	_ = l.Close()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
 	change(t, mem, segFile(base), func(b []byte) []byte { b[20] ^= 1; b[len(b)/2] ^= 1; return b })
 	l = open(t, mem, Options{SegmentBytes: 500})
 	if l.WasDamaged() {

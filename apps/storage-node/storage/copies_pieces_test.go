@@ -76,11 +76,13 @@ func pieces(t *testing.T, fs vfs.FS, dir string) map[string][]byte {
 		if err == nil && size > 0 {
 			_, err = f.ReadAt(b, 0)
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
 		out[e.Name()] = b
-		_ = f.Close()
 	}
 	return out
 }
